@@ -1,0 +1,1 @@
+"""Recipes, plans, run folders, claims: what turns a config into checked numbers."""
