@@ -184,12 +184,14 @@ def _unknown(kind: str, name: str) -> str:
     for other in (*KINDS, "recipes"):
         if other != kind and name in _holders(other):
             return f"no {one} {name!r}: that is the name of a {other.removesuffix('s')}"
-    if own := nearest(name, _holders(kind)):
-        return f"no {one} {name!r}; did you mean {' or '.join(repr(n) for n in own)}?"
-    everywhere = {n: other for other in (*KINDS, "recipes") for n in _holders(other)}
-    close = [f"{n!r} ({everywhere[n].removesuffix('s')})" for n in nearest(name, everywhere)]
-    hint = f"; near it: {', '.join(close)}" if close else did_you_mean(name, sorted(_holders(kind)))
-    return f"no {one} {name!r}{hint}" if hint else f"no {one} {name!r}; see `provenzoo list {kind}`"
+    others = {n: other for other in (*KINDS, "recipes") for n in _holders(other)}
+    kinds = others | dict.fromkeys(_holders(kind), kind)
+    if not (close := nearest(name, kinds)):
+        return f"no {one} {name!r}; see `provenzoo list {kind}`"
+    if kinds[close[0]] == kind:
+        return f"no {one} {name!r}; did you mean {' or '.join(repr(n) for n in close if kinds[n] == kind)}?"
+    near = ", ".join(f"{n!r} ({kinds[n].removesuffix('s')})" for n in close)
+    return f"no {one} {name!r}; near it: {near}"
 
 
 def _read_entry(kind: str, name: str, origin: str, file: Path) -> Entry:

@@ -1,0 +1,90 @@
+"""What a data set is: two splits for one seed, prepared when first asked for."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+SplitName = Literal["train", "test"]
+SPLITS: tuple[SplitName, SplitName] = ("train", "test")  # a split's index in draws
+
+Augmentation = Callable[[Tensor, torch.Generator], Tensor]
+
+
+def digest(*tensors: Tensor) -> str:
+    """SHA-256 over dtype, shape and bytes of each tensor, 64 hex digits; the same on every device."""
+    sha = hashlib.sha256()
+    for tensor in tensors:
+        sha.update(f"{tensor.dtype} {list(tensor.shape)};".encode())
+        sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return sha.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One split as whole tensors, ready for the model.
+
+    `inputs` `[N, C, H, W]` or `[N, D]` float32, normalised; `targets` `[N]` int64. `augment` maps a batch of
+    inputs and a generator to a batch of the same shape; only a training split has one.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    augment: Augmentation | None = field(default=None, kw_only=True)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of inputs and targets, kept with every number that is measured on them."""
+        return digest(self.inputs, self.targets)
+
+
+class Dataset:
+    """Base of every data set: a subclass gives `shapes`, `prepare` and, if it has classes, `class_names`."""
+
+    loss: ClassVar[str] = "cross-entropy"
+    seed: int
+
+    @property
+    def shapes(self) -> dict[str, int]:
+        """The model arguments that the data decides, such as `num_classes`."""
+        raise NotImplementedError
+
+    @property
+    def class_names(self) -> list[str]:
+        """The name of each label, in the order of the labels."""
+        return []
+
+    @property
+    def structure(self) -> dict[str, Tensor]:
+        """Named tensors that the data was drawn from, such as a partition or a graph."""
+        return {}
+
+    def prepare(self, split: SplitName) -> Split:
+        """Read or draw one split."""
+        raise NotImplementedError
+
+    @cached_property
+    def train(self) -> Split:
+        """What a model is trained on."""
+        return self.prepare("train")
+
+    @cached_property
+    def test(self) -> Split:
+        """What was held out; metrics are measured on it."""
+        return self.prepare("test")
+
+    def resolved(self) -> dict[str, Any]:
+        """Arguments derived from the files, to be saved with a checkpoint; the same for every seed."""
+        return {}
+
+    @classmethod
+    def missing(cls, **args: Any) -> str | None:
+        """None where the data is at hand, else one line: what was looked for, where. Downloads nothing."""
+        return None

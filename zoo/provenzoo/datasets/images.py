@@ -1,0 +1,220 @@
+"""What all image data sets share: which images are kept, how they are changed, and augmentation in batches.
+
+A split is prepared in this order: `classes`, `samples` (train only), `limit`, `size`, `corrupt`, `permute`,
+normalisation. Corruption comes before permutation, so that a permuted set holds the very pixels of the
+unpermuted one, and a model whose positional encodings are permuted alike sees no difference under any
+corruption.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+from torchvision.transforms.v2 import functional as vision
+
+from provenzoo.datasets import corruptions
+from provenzoo.datasets.base import SPLITS, Dataset, Split, SplitName
+from provenzoo.datasets.corruptions import Corrupt
+from provenzoo.draws import Permute, cell_permutation, generator
+from provenzoo.errors import ZooError
+from provenzoo.plain import did_you_mean
+from provenzoo.settings import Settings
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Augment(Settings):
+    """Random changes of training images, drawn anew in every batch.
+
+    `flip` mirrors half of the images left to right; `crop` shifts by up to that many pixels, over black.
+    """
+
+    flip: bool = False
+    crop: Annotated[int, Field(ge=0)] = 0
+
+
+@dataclass(kw_only=True, eq=False)
+class ImageDataset(Dataset):
+    """Images with classes. A subclass gives the members that are not implemented here.
+
+    `classes` keeps those classes, by number or name, labelled 0, 1, ... in the order given. `samples` keeps
+    that many training images a class, drawn by (seed, "samples", class): the 20 hold the 10. `limit` keeps the
+    first images of each split.
+    """
+
+    seed: int = 0
+    classes: list[int | str] | None = None
+    samples: Count | None = None
+    limit: Count | None = None
+    size: Count | None = None
+    permute: Permute | None = None
+    corrupt: Corrupt | None = None
+    augment: Augment | None = None
+
+    def __post_init__(self) -> None:
+        self._kept = self._numbers()
+        self._check_samples()
+        self._permutation = (
+            cell_permutation(self.image_size, self.permute.cell, self.permute.draw) if self.permute else None
+        )
+
+    @cached_property
+    def all_classes(self) -> list[str]:
+        """The name of every class of the set, kept or not, in the order of its own labels."""
+        raise NotImplementedError
+
+    @cached_property
+    def train_counts(self) -> list[int]:
+        """The number of training images of each of `all_classes`, known without reading them."""
+        raise NotImplementedError
+
+    @cached_property
+    def image_size(self) -> int:
+        """The side of the prepared images, in pixels."""
+        raise NotImplementedError
+
+    @cached_property
+    def colours(self) -> int:
+        """The channels of the prepared images."""
+        raise NotImplementedError
+
+    def statistics(self) -> tuple[list[float], list[float]]:
+        """Mean and standard deviation of each channel, on the [0, 1] scale, that normalise the images."""
+        raise NotImplementedError
+
+    def labels(self, split: SplitName) -> Tensor:
+        """`[N]` int64, places in `all_classes`."""
+        raise NotImplementedError
+
+    def pixels(self, split: SplitName, index: Tensor) -> Tensor:
+        """A split's images at places `index` `[n]`: `[n, C, image_size, image_size]` float32 in [0, 1]."""
+        raise NotImplementedError
+
+    @property
+    def shapes(self) -> dict[str, int]:
+        return {"image_size": self.image_size, "channels": self.colours, "num_classes": len(self._kept)}
+
+    @property
+    def class_names(self) -> list[str]:
+        return [self.all_classes[number] for number in self._kept]
+
+    def prepare(self, split: SplitName) -> Split:
+        labels = self.labels(split)
+        index = self._choose(split, labels)
+        images = self.pixels(split, index)
+        if self.corrupt:
+            images = corruptions.apply(images, self.corrupt, self.seed, SPLITS.index(split))
+        if self._permutation is not None:
+            images = images.flatten(2)[..., self._permutation].view_as(images)
+        mean, std = self._scale
+        batches = Augmenter(self.augment, -mean / std, self._permutation) if self.augment else None
+        relabel = torch.full([len(self.all_classes)], -1)
+        relabel[self._kept] = torch.arange(len(self._kept))
+        inputs = images.sub_(mean).div_(std)
+        return Split(inputs, relabel[labels[index]], augment=batches if split == "train" else None)
+
+    @cached_property
+    def _scale(self) -> tuple[Tensor, Tensor]:
+        mean, std = self.statistics()
+        return torch.tensor(mean).view(-1, 1, 1), torch.tensor(std).view(-1, 1, 1)
+
+    def _choose(self, split: SplitName, labels: Tensor) -> Tensor:
+        """Places in the split of the images that are kept, in its own order, `[n]` int64."""
+        if split == "train" and self.samples:
+            drawn = [self._draw(number, torch.nonzero(labels == number)[:, 0]) for number in self._kept]
+            index = torch.cat(drawn).sort().values
+        else:
+            index = torch.nonzero(torch.isin(labels, torch.tensor(self._kept)))[:, 0]
+        return index[: self.limit]
+
+    def _draw(self, number: int, places: Tensor) -> Tensor:
+        order = torch.randperm(len(places), generator=generator(self.seed, "samples", number))
+        return places[order[: self.samples]]
+
+    def _numbers(self) -> list[int]:
+        """The kept classes as places in `all_classes`."""
+        names = self.all_classes
+        if self.classes is None:
+            return list(range(len(names)))
+        if not self.classes:
+            raise ZooError("classes: an empty list keeps no image; name at least one class")
+        numbers = [self._number(name) for name in self.classes]
+        for place, number in enumerate(numbers):
+            if number in numbers[:place]:
+                raise ZooError(f"classes: {names[number]!r} (class {number}) is named twice")
+        return numbers
+
+    def _number(self, name: int | str) -> int:
+        names = self.all_classes
+        if str(name) in names:
+            return names.index(str(name))
+        if isinstance(name, int) and 0 <= name < len(names):
+            return name
+        known = ", ".join(f"{number} {name}" for number, name in enumerate(names[:20]))
+        more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+        hint = did_you_mean(name, names) if isinstance(name, str) and len(names) > 12 else ""
+        raise ZooError(f"classes: the set has no class {name!r}{hint}; it has {known}{more}")
+
+    def _check_samples(self) -> None:
+        for number in self._kept if self.samples else []:
+            if self.samples and self.samples > self.train_counts[number]:
+                raise ZooError(
+                    f"samples: {self.samples} a class were asked for, but class {self.all_classes[number]!r} "
+                    f"has {self.train_counts[number]} training images"
+                )
+
+
+def fit(images: Tensor, size: int) -> Tensor:
+    """Square images `[N, C, H, H]` at another size: larger ones in the middle of black, smaller ones resized.
+
+    Resizing is bilinear with antialiasing. An odd rest of padding goes right and below.
+    """
+    room = size - images.shape[-1]
+    if room <= 0:
+        return vision.resize(images, [size, size], antialias=True)
+    return F.pad(images, [room // 2, room - room // 2] * 2)
+
+
+class Augmenter:
+    """`Augment` for whole batches: one gather with an own draw for each image.
+
+    `black` `[C, 1, 1]` is the normalised value of a black pixel. Of permuted images (`permutation` `[H * W]`,
+    as `cell_permutation` gives it) the natural image behind them is flipped and shifted.
+    """
+
+    def __init__(self, how: Augment, black: Tensor, permutation: Tensor | None = None) -> None:
+        self.how = how
+        self.black = black
+        self.permutation = permutation
+
+    def __call__(self, images: Tensor, draws: torch.Generator) -> Tensor:
+        """A changed copy of a batch `[B, C, H, W]`."""
+        source, inside = self._sources(len(images), images.shape[-2], images.shape[-1], draws)
+        if self.permutation is not None:
+            source = self.permutation.argsort()[source[:, self.permutation]]
+            inside = inside[:, self.permutation]
+        source, inside = source.to(images.device), inside.to(images.device)
+        flat = images.flatten(2)
+        moved = flat.gather(2, source[:, None].expand_as(flat)).view_as(images)
+        return torch.where(inside.view(-1, 1, *images.shape[-2:]), moved, self.black.to(images))
+
+    def _sources(self, batch: int, height: int, width: int, draws: torch.Generator) -> tuple[Tensor, Tensor]:
+        """For each pixel, where it comes from and whether that lies in the image, `[B, H * W]` on the CPU."""
+        pad = self.how.crop
+        shift = torch.randint(-pad, pad + 1, (2, batch, 1), generator=draws, device=draws.device).cpu()
+        mirror = torch.rand(batch, 1, generator=draws, device=draws.device).cpu() < (
+            0.5 if self.how.flip else 0
+        )
+        rows = torch.arange(height) + shift[0]
+        columns = torch.arange(width) + shift[1]
+        columns = torch.where(mirror, width - 1 - columns, columns)
+        inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[
+            :, None, :
+        ]
+        source = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
+        return source.flatten(1), inside.flatten(1)

@@ -1,0 +1,1 @@
+"""Metrics and losses: functions of tensors; `registry/metrics/` gives them their names."""

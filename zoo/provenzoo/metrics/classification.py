@@ -1,0 +1,45 @@
+"""Classification: one number a replica over a whole set, and the loss."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from provenzoo.errors import ZooError
+
+
+def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Share of the set whose largest logit is the target's: `[..., N, K], [..., N] -> [...]`, float64.
+
+    Logits that are not finite are a ZooError, as the largest of them says nothing.
+    """
+    return _hits(outputs, targets).double().mean(-1)
+
+
+def class_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Accuracy on each class: `[..., N, K], [..., N] -> [..., K]`, float64; NaN for a class that the set
+    lacks.
+    """
+    of_class = F.one_hot(targets, outputs.shape[-1]).double()
+    return (_hits(outputs, targets).double().unsqueeze(-1) * of_class).sum(-2) / of_class.sum(-2)
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """Mean cross-entropy in nats: `[..., N, K], [..., N] -> [...]`.
+
+    With label smoothing e, a target is 1 - e on its class and e spread evenly over all K (Szegedy et al.
+    2016, arXiv:1512.00567, Sec. 7).
+    """
+    if targets.dim() == 1:
+        return F.cross_entropy(outputs, targets, label_smoothing=label_smoothing)
+    each = F.cross_entropy(
+        outputs.flatten(0, -2), targets.flatten(), reduction="none", label_smoothing=label_smoothing
+    )
+    return each.view(targets.shape).mean(-1)
+
+
+def _hits(outputs: Tensor, targets: Tensor) -> Tensor:
+    if not torch.isfinite(outputs).all():
+        raise ZooError(
+            "accuracy: the model's outputs hold NaN or infinity; it diverged or its inputs are off"
+        )
+    return outputs.argmax(-1) == targets

@@ -1,0 +1,114 @@
+"""Measuring: registered tensor functions resolved by the names of their parameters, on one set and one replica."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from provenzoo import registry
+from provenzoo.datasets.base import Dataset, Split
+from provenzoo.errors import ZooError
+from provenzoo.plain import did_you_mean
+from torch import Tensor, nn
+
+BATCH = 500
+"""Items in an evaluation batch: fixed, since the last bits of a result depend on it."""
+
+Function = Callable[..., Tensor]
+
+
+def loss_function(name: str, **settings: Any) -> Function:
+    """A registered loss with its settings (such as `label_smoothing`) bound; those that it does not take are an error."""
+    found = registry.entry("metrics", name)
+    function = found.load()
+    for key in settings:
+        if key not in inspect.signature(function).parameters:
+            raise ZooError(f"loss: {name!r} takes no {key!r}")
+    return partial(function, **found.args, **settings)
+
+
+def metric_functions(names: Sequence[str], loss: Function) -> dict[str, Function]:
+    """The functions of a stage's metrics; `loss` is the stage's own."""
+    functions: dict[str, Function] = {}
+    for name in names:
+        if name == "loss":
+            functions[name] = loss
+        else:
+            found = registry.entry("metrics", name)
+            functions[name] = partial(found.load(), **found.args)
+    return functions
+
+
+def is_vector(name: str) -> bool:
+    """Whether a metric gives several numbers a replica, so that no claim can name it."""
+    return name != "loss" and registry.entry("metrics", name).vector
+
+
+def predict(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The outputs of a model in eval mode on a whole set `[N, ...]` (or `[R, N, ...]` with stacked replicas)."""
+    with torch.inference_mode():
+        return torch.cat([model(batch) for batch in inputs.split(BATCH)])
+
+
+class Measure:
+    """The metrics of a stage on one split of one seed's data; parameter names are resolved once."""
+
+    def __init__(
+        self,
+        functions: Mapping[str, Function],
+        dataset: Dataset,
+        split: Split,
+        device: torch.device,
+        dtype: torch.dtype,
+    ):
+        self.functions = functions
+        self.inputs = split.inputs.to(device, dtype)
+        self.targets = split.targets.to(device)
+        self.known: dict[str, Any] = {"inputs": self.inputs, "targets": self.targets}
+        self.known |= {name: tensor.to(device) for name, tensor in dataset.structure.items()}
+        self.asked = {name: _asked(function) for name, function in functions.items()}
+
+    def __call__(self, model: nn.Module) -> dict[str, float | list[float] | None]:
+        """Every metric of a model (one replica). A replica whose outputs are not finite gives null."""
+        modes = [(module, module.training) for module in model.modules()]
+        model.eval()
+        try:
+            return self._values(model)
+        finally:
+            for module, training in modes:
+                module.training = training
+
+    def _values(self, model: nn.Module) -> dict[str, float | list[float] | None]:
+        everything = {name for asked in self.asked.values() for name in asked}
+        known = dict(self.known)
+        finite = True
+        if "outputs" in everything:
+            known["outputs"] = predict(model, self.inputs)
+            finite = bool(known["outputs"].isfinite().all())
+        if everything - known.keys() and hasattr(model, "named_tensors"):
+            known |= model.named_tensors()  # pyright: ignore[reportCallIssue]
+        return {name: self._value(name, known, finite) for name in self.functions}
+
+    def _value(self, name: str, known: dict[str, Any], finite: bool) -> float | list[float] | None:
+        asked = self.asked[name]
+        for parameter, needed in asked.items():
+            if needed and parameter not in known:
+                raise ZooError(f"metric {name!r} asks for {parameter!r}{did_you_mean(parameter, known)}")
+        if "outputs" in asked and not finite:
+            return None
+        arguments = {parameter: known[parameter] for parameter in asked if parameter in known}
+        if any(isinstance(v, Tensor) and v.is_floating_point() and not v.isfinite().all() for v in arguments.values()):
+            return None
+        with torch.no_grad():
+            value = self.functions[name](**arguments)
+        return value.tolist() if value.isfinite().all() else None
+
+
+def _asked(function: Function) -> dict[str, bool]:
+    """Parameter -> whether it is needed."""
+    return {
+        name: parameter.default is inspect.Parameter.empty
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY or parameter.default is inspect.Parameter.empty
+    }

@@ -1,0 +1,1 @@
+"""Architectures, one file each; `registry/models/` gives them their names."""
