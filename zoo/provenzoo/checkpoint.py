@@ -64,9 +64,7 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def stack(states: Sequence[Mapping[str, Tensor]]) -> State:
-    """One state with a leading replica dimension `[R, ...]` of R states with the same names; aliases stay
-    aliases.
-    """
+    """One state `[R, ...]` of R states with the same names; aliases stay aliases."""
     made: dict[tuple, Tensor] = {}
     stacked = {}
     for name in states[0]:

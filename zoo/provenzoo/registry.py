@@ -255,18 +255,17 @@ class Bound:
     where: str
 
     def build(self, **given: Any) -> Any:
-        """Build it, with what only the running program knows (`seed`, nested objects)."""
+        """Build it, with what only the running program knows: `seed` and what the data's shapes fill in."""
         from provenzoo.settings import bind, parameters
 
         plain = {k: v for k, v in self.args.items() if not isinstance(v, Bound)}
-        for_inner = {k: v for k, v in given.items() if k == "seed"}
-        built = {k: v.build(**for_inner) for k, v in self.args.items() if isinstance(v, Bound)}
-        known = parameters(self.builder)
-        missing = [n for n, p in known.items() if p.default is p.empty and n not in plain and n not in built]
-        if missing:
+        seed = {k: v for k, v in given.items() if k == "seed"}
+        inner = {k: v.build(**seed) for k, v in self.args.items() if isinstance(v, Bound)}
+        given = {k: v for k, v in given.items() if k != "seed" or _takes_seed(self.builder)} | inner
+        needed = [n for n, p in parameters(self.builder).items() if p.default is p.empty]
+        if missing := [n for n in needed if n not in plain and n not in given]:
             raise ZooError(f"{self.where}: {self.entry.name} needs {', '.join(repr(n) for n in missing)}")
-        given = {k: v for k, v in given.items() if k != "seed" or _takes_seed(self.builder)}
-        return self.builder(**bind(self.builder, plain, self.where, partial=True), **built, **given)
+        return self.builder(**bind(self.builder, plain, self.where, partial=True), **given)
 
     def fill(self, shapes: Mapping[str, int]) -> dict[str, int]:
         """The arguments that are written nowhere and that the data's shapes give; a written one that disagrees is an error."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from provenzoo.datasets.base import SPLITS, SplitName
 from provenzoo.datasets.images import ImageDataset, Positive
-from provenzoo.draws import generator
+from provenzoo.draws import derive
 from provenzoo.errors import ZooError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
@@ -35,7 +35,8 @@ class ImageFolder(ImageDataset):
     Classes are the subfolders in order of name, or `classes` in the order given. `channels` 1 is grey, 3 is
     RGB. With `size` an image's middle square is resized to it (bilinear, antialiased); without it all images
     must be squares of one size. `mean` and `std` of each channel are measured on all training images of the
-    kept classes where they are not given. Images stand in one shuffled order, so that `limit` mixes classes.
+    kept classes where they are not given. Images stand in one order, shuffled by their names, so that `limit`
+    mixes classes.
     """
 
     root: str
@@ -49,11 +50,18 @@ class ImageFolder(ImageDataset):
             if values is not None and len(values) != self.channels:
                 raise ZooError(f"{name}: {len(values)} values for {self.channels} channels")
         super().__post_init__()
-        for split in SPLITS:
-            self._listed[split]
+        only_held_out = sorted({*_folders(self.folders["test"])} - {*self.all_classes})
+        if self.classes is None and only_held_out:
+            raise ZooError(
+                f"image-folder: {self.folders['test']} has a class {only_held_out[0]!r} that "
+                f"{self.folders['train']} lacks; name the `classes` to keep"
+            )
+        _ = self._listed  # a class without images is found here, before anything is read
 
     @classmethod
-    def missing(cls, *, root: str, **args: Any) -> str | None:
+    def missing(cls, *, root: str | None = None, **args: Any) -> str | None:
+        if root is None:
+            return "image-folder: no `root` is given"
         return None if Path(root).expanduser().is_dir() else f"image-folder: there is no folder {root}"
 
     @cached_property
@@ -74,7 +82,7 @@ class ImageFolder(ImageDataset):
     @cached_property
     def all_classes(self) -> list[str]:
         folder = self.folders["train"]
-        if names := sorted(path.name for path in _visible(folder) if path.is_dir()):
+        if names := _folders(folder):
             return names
         raise ZooError(f"image-folder: {folder} holds no folder of a class")
 
@@ -110,7 +118,7 @@ class ImageFolder(ImageDataset):
     def pixels(self, split: SplitName, index: Tensor) -> Tensor:
         files = [self._listed[split][place][0] for place in index.tolist()]
         images = torch.stack([self._image(file) for file in files])
-        return images.permute(0, 3, 1, 2).float().div_(255)
+        return images.permute(0, 3, 1, 2).contiguous().float().div_(255)
 
     @cached_property
     def _statistics(self) -> tuple[list[float], list[float]]:
@@ -135,8 +143,7 @@ class ImageFolder(ImageDataset):
             for number in self._kept
             for file in self._files_of_class(split, self.all_classes[number])
         ]
-        order = torch.randperm(len(found), generator=generator(0, "order", SPLITS.index(split)))
-        return [found[place] for place in order.tolist()]
+        return sorted(found, key=lambda item: _rank(item[0], "order"))
 
     def _files_of_class(self, split: SplitName, name: str) -> list[Path]:
         folder = self.folders[split] / name
@@ -151,8 +158,8 @@ class ImageFolder(ImageDataset):
         if len(files) < 2:
             raise ZooError(f"image-folder: class {name!r} has one image; to hold one out it needs two")
         count = min(max(1, round(self.holdout * len(files))), len(files) - 1)
-        order = torch.randperm(len(files), generator=generator(0, f"holdout {name}")).tolist()
-        return [files[place] for place in sorted(order[:count] if split == "test" else order[count:])]
+        ranked = sorted(files, key=lambda file: _rank(file, "holdout"))
+        return ranked[:count] if split == "test" else ranked[count:]
 
     def _image(self, file: Path) -> Tensor:
         """One image, `[H, W, C]` uint8, of `image_size`."""
@@ -177,6 +184,15 @@ def _visible(folder: Path) -> list[Path]:
         return sorted(folder / name for name in os.listdir(folder) if not name.startswith("."))
     except OSError as error:
         raise ZooError(f"{folder}: cannot be listed ({error.strerror})") from None
+
+
+def _folders(folder: Path) -> list[str]:
+    return [path.name for path in _visible(folder) if path.is_dir()]
+
+
+def _rank(file: Path, purpose: str) -> int:
+    """A random number that depends on the names of the file and of its class alone."""
+    return derive(0, f"{purpose} {file.parent.name}/{file.name}")
 
 
 def _opened(file: Path) -> Image.Image:

@@ -43,8 +43,8 @@ class ImageDataset(Dataset):
     """Images with classes. A subclass gives the members that are not implemented here.
 
     `classes` keeps those classes, by number or name, labelled 0, 1, ... in the order given. `samples` keeps
-    that many training images a class, drawn by (seed, "samples", class): the 20 hold the 10. `limit` keeps the
-    first images of each split.
+    that many training images a class, drawn by (seed, "samples", class), so that 20 samples hold the 10.
+    `limit` keeps the first images of each split.
     """
 
     seed: int = 0

@@ -16,9 +16,7 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def class_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Accuracy on each class: `[..., N, K], [..., N] -> [..., K]`, float64; NaN for a class that the set
-    lacks.
-    """
+    """Accuracy on each class, NaN where the set lacks it: `[..., N, K], [..., N] -> [..., K]`, float64."""
     of_class = F.one_hot(targets, outputs.shape[-1]).double()
     return (_hits(outputs, targets).double().unsqueeze(-1) * of_class).sum(-2) / of_class.sum(-2)
 

@@ -38,9 +38,7 @@ def encodings_locality(positional_encodings: Tensor) -> Tensor:
 
 
 def _means(encodings: Tensor, labels: Tensor) -> Tensor:
-    """Mean rank of the neighbours under each relabelling `[D, N]` of the tokens: `[..., N, C] -> [...,
-    D]`.
-    """
+    """Mean rank of the neighbours under each relabelling `[D, N]`: `[..., N, C] -> [..., D]`."""
     tokens = encodings.shape[-2]
     first, second = neighbours(tokens)
     pairs = labels[:, first] * tokens + labels[:, second]
@@ -61,9 +59,7 @@ def neighbours(tokens: int) -> tuple[Tensor, Tensor]:
 
 
 def _ranks(encodings: Tensor) -> Tensor:
-    """Rank in [0, 1] of each token's similarity to each other one: `[..., N, C] -> [..., N, N]`, 0 on the
-    diagonal.
-    """
+    """Rank in [0, 1] of each token's likeness to each other: `[..., N, C] -> [..., N, N]`, diagonal 0."""
     unit = F.normalize(encodings - encodings.mean(-2, keepdim=True), dim=-1)
     similar = unit @ unit.mT
     tokens = similar.shape[-1]

@@ -27,7 +27,7 @@ class Model:
     replicable: ClassVar[bool] = False
     """Parameters may carry leading replica dimensions `[R, ...]` and inputs `[R, B, ...]`."""
     split: ClassVar[dict[str, tuple[int, ...]]] = {}
-    """Patterns of modules whose parameters' rows are fused, and the proportions of those (models/split.py)."""
+    """Patterns of modules whose parameters' rows are fused, and their proportions (models/split.py)."""
 
     @classmethod
     def groups_for(cls, args: Mapping[str, Any]) -> Groups:

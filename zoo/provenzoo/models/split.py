@@ -35,8 +35,7 @@ class Rows(nn.Module):
 
 
 def split_fused(model: nn.Module) -> None:
-    """Cut every fused parameter of a model into its parts, in place; a model that is split already stays as
-    it is.
+    """Cut every fused parameter of a model into its parts, in place, unless that was done.
 
     `blocks.0.attn.qkv.weight` becomes `blocks.0.attn.qkv.parametrizations.weight.original0` (q and k, `[2C,
     C]`) and `...original1` (v, `[C, C]`), which the groups `attention` and `value` name.

@@ -1,0 +1,94 @@
+"""Checkpoints by name and folder: found, checked, built; what is damaged or does not fit is named."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import provenzoo
+from provenzoo import checkpoint
+from provenzoo.draws import seeded
+from provenzoo.errors import UsageError, ZooError
+from provenzoo.plain import write_json
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint of two seeds of an MLP."""
+    states = [provenzoo.create_model("mlp", seed=k, features=4, num_classes=3, hidden=5).state_dict() for k in (0, 1)]
+    tensors = checkpoint.stack(states)
+    place = tmp_path / "made"
+    checkpoint.save(place / "model.safetensors", tensors)
+    config = {
+        "format": 1,
+        "recipe": "test",
+        "stage": "train",
+        "model": {"name": "mlp", "hidden": 5},
+        "filled": {"features": 4, "num_classes": 3},
+        "data": {"name": "gaussian-clusters"},
+        "seeds": [0, 1],
+        "digest": checkpoint.digest(tensors),
+        "version": "0",
+    }
+    write_json(place / "config.json", config)
+    return place
+
+
+def change(folder: Path, **values: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", config | values)
+
+
+def test_a_folder_loads_as_the_module_that_was_saved_in_eval_mode(folder: Path) -> None:
+    for seed in (0, 1):
+        model = provenzoo.load(f"local:{folder}", seed=seed)
+        saved = provenzoo.create_model("mlp", seed=seed, features=4, num_classes=3, hidden=5)
+        assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), saved.state_dict().values(), strict=True))
+        assert not model.training and model.provenance["seed"] == seed and model.provenance["recipe"] == "test"
+
+
+def test_loading_draws_nothing_from_the_global_generator(folder: Path) -> None:
+    with seeded(0, "test"):
+        before = torch.get_rng_state()
+        provenzoo.load(str(folder))
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_flipped_bit_is_found(folder: Path) -> None:
+    data = bytearray((folder / "model.safetensors").read_bytes())
+    data[-3] ^= 1
+    (folder / "model.safetensors").write_bytes(data)
+    with pytest.raises(ZooError, match=r"model\.safetensors: not the tensors that were saved"):
+        provenzoo.load(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"filled": {"features": 4, "num_classes": 7}}, "of another shape: head.weight"),
+        ({"model": {"name": "mlp", "hidden": [5, 5]}}, "missing: body.1.weight"),
+        ({"model": {"name": "mpl"}}, "did you mean 'mlp'"),
+        ({"format": 99}, "this version reads 1; upgrade provenzoo"),
+        ({"model": {"name": "mlp", "_target_": "os.system"}}, "no argument '_target_'"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_an_error_never_a_fresh_layer(folder: Path, values: dict, says: str) -> None:
+    change(folder, **values)
+    with pytest.raises(ZooError) as caught:
+        provenzoo.load(str(folder))
+    assert says in str(caught.value)
+
+
+def test_only_what_the_model_declares_adaptable_can_change(folder: Path) -> None:
+    with pytest.raises(ZooError, match="'hidden' cannot change after training; mlp can adapt: nothing"):
+        provenzoo.load(str(folder), hidden=6)
+
+
+def test_a_seed_or_a_folder_that_is_not_there_is_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no seed 5; it has 0, 1"):
+        provenzoo.load(str(folder), seed=5)
+    with pytest.raises(ZooError, match="no checkpoint there"):
+        provenzoo.load(f"local:{tmp_path}/nothing")
+    with pytest.raises(UsageError, match="no checkpoint 'nothing'"):
+        provenzoo.load("nothing")

@@ -1,0 +1,50 @@
+"""A zoo of transformers whose learning is proved in papers: load by name, compose from config, verify by command."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from provenzoo.models.load import load
+    from provenzoo.pipeline.recipe import compose
+    from provenzoo.pipeline.run import run
+    from provenzoo.pipeline.verify import verify
+    from provenzoo.registry import create_dataset, create_model, create_teacher, info, list_names, register
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "compose": "provenzoo.pipeline.recipe",
+    "create_dataset": "provenzoo.registry",
+    "create_model": "provenzoo.registry",
+    "create_teacher": "provenzoo.registry",
+    "info": "provenzoo.registry",
+    "list_names": "provenzoo.registry",
+    "load": "provenzoo.models.load",
+    "register": "provenzoo.registry",
+    "run": "provenzoo.pipeline.run",
+    "verify": "provenzoo.pipeline.verify",
+}
+
+__all__ = [
+    "compose",
+    "create_dataset",
+    "create_model",
+    "create_teacher",
+    "info",
+    "list_names",
+    "load",
+    "register",
+    "run",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public function's home when it is first used: `import provenzoo` itself imports no torch (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'provenzoo' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

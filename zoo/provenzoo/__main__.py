@@ -1,0 +1,5 @@
+"""`python -m provenzoo`."""
+
+from provenzoo.cli import main
+
+main()

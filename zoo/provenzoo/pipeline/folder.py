@@ -1,0 +1,175 @@
+"""The folder of a run: who may write it, what is complete in it, and its files, which appear whole or not at all."""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from provenzoo import checkpoint
+from provenzoo.errors import ZooError
+from provenzoo.pipeline.claims import Key, Table
+from provenzoo.pipeline.plan import Point
+from provenzoo.plain import dump_yaml, read_json, read_yaml, write_json, write_whole
+from provenzoo.stages.work import Outcome, State
+
+STAGE_FILES = ("metrics.json", "series.safetensors")
+MODEL_FILES = ("model.safetensors", "config.json")
+
+
+class RunFolder:
+    """One run's files. Reading needs no lock; writing happens inside `locked()`."""
+
+    def __init__(self, path: Path):
+        self.path = Path(path)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder's lock, so that no other process writes it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ZooError(
+                f"{self.path}: cannot be written ({error.strerror}); name another folder with --out"
+            ) from None
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                holder = os.read(handle, 32).decode().strip() or "unknown"
+                raise ZooError(f"{self.path}: another run (process {holder}) is writing this folder") from None
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(handle)
+
+    def claim_for(self, recipe: str, fresh: bool) -> None:
+        """Refuse a folder of another recipe or of other things; with `fresh`, drop what an earlier run left."""
+        config = self.path / "config.yaml"
+        if config.exists():
+            held = read_yaml(config).get("recipe")
+            if held != recipe:
+                raise ZooError(
+                    f"{self.path}: holds a run of {held!r}, not of {recipe!r}; name another folder with --out"
+                )
+        elif others := [p.name for p in self.path.iterdir() if not p.name.startswith(".")]:
+            raise ZooError(f"{self.path}: is no run folder (it holds {others[0]!r}); name another folder with --out")
+        if fresh:
+            for name in ("stages", "run.json", "report.html", "README.md"):
+                target = self.path / name
+                shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
+
+    def write_config(self, recipe: dict[str, Any]) -> None:
+        """The composed recipe in its written order; running it gives the same run."""
+        write_whole(self.path / "config.yaml", dump_yaml({"recipe": recipe["recipe"], **recipe}))
+
+    # --- stages ---------------------------------------------------------------------------------------------------
+
+    def stage(self, point: Point) -> Path:
+        """The folder of a point."""
+        return self.path / "stages" / point.folder
+
+    def complete(self, point: Point) -> bool:
+        """Whether a point's results are there, whole, and of these very inputs."""
+        folder = self.stage(point)
+        files = STAGE_FILES + (MODEL_FILES if point.kind.trains else ())
+        record = self.record(point)
+        done = record.get("status") == "complete" and record.get("inputs_digest") == point.digest
+        return done and all((folder / name).is_file() for name in files)
+
+    def record(self, point: Point) -> dict[str, Any]:
+        """The stage.json of a point; empty where there is none."""
+        file = self.stage(point) / "stage.json"
+        return read_json(file) if file.is_file() else {}
+
+    def start(self, point: Point) -> None:
+        """Make a point's folder ready: what other inputs left there goes, a state of these inputs stays."""
+        folder = self.stage(point)
+        if folder.is_dir() and self.record(point).get("inputs_digest") != point.digest:
+            shutil.rmtree(folder)
+        self._write_record(point, "running")
+
+    def fail(self, point: Point, status: str) -> None:
+        """Note that a point failed or was interrupted."""
+        self._write_record(point, status)
+
+    def _write_record(self, point: Point, status: str, **more: Any) -> None:
+        write_json(
+            self.stage(point) / "stage.json",
+            {"name": point.name, "status": status, "inputs_digest": point.digest, **more},
+        )
+
+    def save_state(self, point: Point, key: str, state: State) -> None:
+        """Keep the state of a part of a stage."""
+        tensors, data = state
+        checkpoint.save(self.stage(point) / f".{key}.state", tensors, {"state": json.dumps(data)})
+
+    def load_state(self, point: Point, key: str) -> State | None:
+        """The state that was kept last."""
+        file = self.stage(point) / f".{key}.state"
+        if not file.is_file():
+            return None
+        tensors, metadata = checkpoint.load(file)
+        return tensors, json.loads(metadata["state"])
+
+    def finish(self, point: Point, outcome: Outcome, seconds: float, origin: dict[str, Any]) -> None:
+        """Write all that a stage gave; stage.json comes last and says that the rest is there."""
+        folder = self.stage(point)
+        if outcome.tensors is not None:
+            checkpoint.save(folder / "model.safetensors", outcome.tensors)
+            config = {"format": 1, **origin, **outcome.config, "digest": checkpoint.digest(outcome.tensors)}
+            write_json(folder / "config.json", config)
+        write_json(folder / "metrics.json", _metrics(outcome))
+        checkpoint.save(folder / "series.safetensors", outcome.series)
+        self._write_record(
+            point,
+            "complete",
+            stage=point.stage,
+            labels=dict(point.labels),
+            kind=point.node["stage"],
+            origin=point.node.get("from"),
+            seconds=round(seconds, 3),
+            frozen_unchanged=outcome.frozen_unchanged,
+            diverged={str(seed): where for seed, where in outcome.diverged.items()},
+        )
+        for state in folder.glob(".*.state"):
+            state.unlink()
+
+    def metrics(self, point: Point) -> dict[str, Any]:
+        """The metrics.json of a point."""
+        return read_json(self.stage(point) / "metrics.json")
+
+    def table(self, points: tuple[Point, ...]) -> Table:
+        """Every scalar of the complete points, as claims see them."""
+        table: Table = {}
+        for point in points:
+            data = self.metrics(point)
+            for set_label, measured in data["sets"].items():
+                for metric, values in measured["values"].items():
+                    _add(table, Key(point.stage, point.labels, set_label, metric, None), values)
+            for metric, rows in data["series"]["values"].items():
+                for step, values in zip(data["series"]["steps"], rows, strict=True):
+                    _add(table, Key(point.stage, point.labels, "", metric, step), values)
+            if data["frozen_unchanged"] is not None:
+                values = [float(data["frozen_unchanged"])] * len(point.seeds)
+                table[Key(point.stage, point.labels, "", "frozen-unchanged", None)] = list(values)
+        return table
+
+
+def _add(table: Table, key: Key, values: list[Any]) -> None:
+    if not any(isinstance(value, list) for value in values):
+        table[key] = values
+
+
+def _metrics(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "sets": {label: measured.plain() for label, measured in outcome.sets.items()},
+        "series": {"steps": outcome.steps, "values": outcome.logged},
+        "frozen_unchanged": outcome.frozen_unchanged,
+        "diverged": {str(seed): where for seed, where in outcome.diverged.items()},
+    }

@@ -1,0 +1,205 @@
+"""Running a recipe: each point of its plan in order, into the run folder; then claims, report and card."""
+
+import statistics
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from provenzoo import __version__, fetch
+from provenzoo.errors import ZooError
+from provenzoo.pipeline.claims import judge
+from provenzoo.pipeline.folder import RunFolder
+from provenzoo.pipeline.plan import Plan, Point
+from provenzoo.pipeline.recipe import compose, plain_recipe
+from provenzoo.plain import write_json
+from provenzoo.stages.work import Outcome, State, Stopped
+from provenzoo.training import runtime
+
+
+class Interrupted(ZooError):
+    """A signal stopped the run after its state was saved."""
+
+    def __init__(self, signal: int, path: Path):
+        super().__init__(
+            f"stopped by {runtime.signal_name(signal)}; what was done is saved in {path}: run again to go on"
+        )
+        self.exit_code = 128 + signal
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its folder and the content of its run.json."""
+
+    path: Path
+    record: dict[str, Any]
+
+    @property
+    def metrics(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """`<stage[point].set>` -> metric -> mean, std, min, max, per_seed, n."""
+        return self.record["metrics"]
+
+    @property
+    def claims(self) -> list[dict[str, Any]]:
+        """Every claim with its value and whether it holds."""
+        return self.record["claims"]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every claim holds."""
+        return all(claim["holds"] for claim in self.claims)
+
+
+def run(
+    recipe: str | Path | DictConfig | Mapping[str, Any],
+    overrides: Iterable[str] = (),
+    *,
+    out: str | Path | None = None,
+    fresh: bool = False,
+) -> Run:
+    """Run a recipe (a name, a YAML file or a composed config) and judge its claims.
+
+    What is complete and unchanged in the run folder is skipped, and an interrupted stage goes on from its last saved
+    step. The folder is `runs/<recipe>/<id>` below the working directory, or `out`.
+    """
+    data = plain_recipe(compose(recipe, overrides))
+    plan = Plan.of(data)
+    device = runtime.resolve_device(plan.recipe.device)
+    runtime.deterministic(device)
+    folder = RunFolder(Path(out) if out else Path("runs") / plan.recipe.recipe / plan.id)
+    with folder.locked():
+        folder.claim_for(plan.recipe.recipe, fresh)
+        folder.write_config(data)
+        with runtime.Stop() as stop:
+            for point in plan.points:
+                if not folder.complete(point):
+                    _run_point(plan, point, folder, device, stop)
+        record = _write_record(plan, folder, "complete", device)
+        from provenzoo.report import report
+
+        report(folder.path)
+    return Run(folder.path, record)
+
+
+def _run_point(plan: Plan, point: Point, folder: RunFolder, device: Any, stop: runtime.Stop) -> None:
+    folder.start(point)
+    began = time.monotonic()
+    try:
+        outcome = point.kind.run(point.settings, _Work(plan, point, folder, device, stop))
+        folder.finish(point, outcome, time.monotonic() - began, _origin(plan, point))
+        runtime.say(f"{point.name}: done in {time.monotonic() - began:.1f} s{_told(outcome)}")
+    except (Stopped, KeyboardInterrupt):
+        folder.fail(point, "interrupted")
+        _write_record(plan, folder, "interrupted", device)
+        raise Interrupted(stop.signal or 2, folder.path) from None
+    except ZooError as error:
+        folder.fail(point, "failed")
+        _write_record(plan, folder, "failed", device)
+        raise ZooError(f"{point.name}: {error}") from error
+
+
+def _told(outcome: Outcome) -> str:
+    return "".join(
+        f"; seed {seed} diverged at step {at['step']} ({at['parameter']})" for seed, at in outcome.diverged.items()
+    )
+
+
+def _origin(plan: Plan, point: Point) -> dict[str, Any]:
+    return {
+        "recipe": plan.recipe.recipe,
+        "stage": point.name,
+        "paper": plan.recipe.paper,
+        "inputs_digest": point.digest,
+        "version": __version__,
+    }
+
+
+class _Work:
+    """The surroundings that the pipeline gives to a stage."""
+
+    def __init__(self, plan: Plan, point: Point, folder: RunFolder, device: Any, stop: runtime.Stop):
+        self.name, self.seeds, self.device = point.name, point.seeds, device
+        self._plan, self._point, self._folder, self._stop = plan, point, folder, stop
+
+    def fetch(self, reference: str) -> fetch.Checkpoint:
+        names = {point.name: point for point in self._plan.points}
+        if reference not in names:
+            return fetch.fetch(reference)
+        return fetch.fetch(f"local:{self._folder.stage(names[reference])}")
+
+    def save(self, key: str, state: State) -> None:
+        self._folder.save_state(self._point, key, state)
+
+    def load(self, key: str) -> State | None:
+        return self._folder.load_state(self._point, key)
+
+    def stopping(self) -> bool:
+        return self._stop.requested
+
+    def progress(self, label: str, steps: int) -> Any:
+        return runtime.Progress(f"{self.name} {label}".strip(), steps)
+
+
+# --- run.json -----------------------------------------------------------------------------------------------------
+
+
+def _write_record(plan: Plan, folder: RunFolder, status: str, device: Any) -> dict[str, Any]:
+    done = tuple(point for point in plan.points if folder.complete(point))
+    verdicts = judge(plan.recipe.claims, folder.table(done)) if status == "complete" else []
+    record = {
+        "recipe": plan.recipe.recipe,
+        "about": plan.recipe.about,
+        "note": plan.recipe.note,
+        "status": status,
+        "version": __version__,
+        "id": plan.id,
+        "seeds": plan.recipe.seeds,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "environment": {**runtime.environment(), "device": str(device)},
+        "stages": [_stage_entry(folder, point) for point in plan.points],
+        "metrics": {key: value for point in done for key, value in _summaries(folder, point)},
+        "claims": [verdict.plain() for verdict in verdicts],
+    }
+    write_json(folder.path / "run.json", record)
+    return record
+
+
+def _stage_entry(folder: RunFolder, point: Point) -> dict[str, Any]:
+    record = folder.record(point) if folder.record(point).get("inputs_digest") == point.digest else {}
+    return {
+        "name": point.name,
+        "folder": point.folder,
+        "status": record.get("status", "waiting"),
+        "seconds": record.get("seconds"),
+        "inputs_digest": point.digest,
+        "frozen_unchanged": record.get("frozen_unchanged"),
+        "diverged": record.get("diverged", {}),
+    }
+
+
+def _summaries(folder: RunFolder, point: Point) -> Iterable[tuple[str, dict[str, Any]]]:
+    data = folder.metrics(point)
+    for label, measured in data["sets"].items():
+        values = dict(measured["values"])
+        if not label and data["frozen_unchanged"] is not None:
+            values["frozen-unchanged"] = [float(data["frozen_unchanged"])] * len(point.seeds)
+        summary = {metric: summarise(per_seed) | {"n": measured["n"]} for metric, per_seed in values.items()}
+        yield f"{point.name}.{label}" if label else point.name, summary
+
+
+def summarise(per_seed: list[Any]) -> dict[str, Any]:
+    """Mean, standard deviation (over seeds, n - 1), minimum and maximum; null if any seed is, or where values are lists."""
+    plain = all(isinstance(value, int | float) for value in per_seed)
+    if not plain:
+        return {"mean": None, "std": None, "min": None, "max": None, "per_seed": per_seed}
+    std = statistics.stdev(per_seed) if len(per_seed) > 1 else 0.0
+    return {
+        "mean": statistics.fmean(per_seed),
+        "std": std,
+        "min": min(per_seed),
+        "max": max(per_seed),
+        "per_seed": per_seed,
+    }

@@ -1,0 +1,30 @@
+"""The kinds of stage that a recipe is made of, in a closed table."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from provenzoo.settings import Settings
+from provenzoo.stages import evaluate, train
+from provenzoo.stages.work import Outcome, Work
+
+Expected = Iterable[tuple[str, str, int | None]]
+"""(set, metric, step) of each number that a stage will give."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One kind of stage: its settings, what can be checked before it runs, what it will measure, and the stage itself."""
+
+    settings: type[Settings]
+    check: Callable[[Any, str], None]
+    expected: Callable[[Any, set[int]], Expected]
+    run: Callable[[Any, Work], Outcome]
+    trains: bool
+
+
+STAGES = {
+    "pretrain": Stage(train.Pretrain, train.check, train.expected, train.train, trains=True),
+    "finetune": Stage(train.Finetune, train.check, train.expected, train.train, trains=True),
+    "evaluate": Stage(evaluate.Evaluate, evaluate.check, evaluate.expected, evaluate.evaluate, trains=False),
+}

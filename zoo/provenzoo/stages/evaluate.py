@@ -1,0 +1,112 @@
+"""`evaluate`: the metrics of a checkpoint, or of an untrained model, on sets that differ from what it was trained on."""
+
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field, model_validator
+
+from provenzoo import registry
+from provenzoo.draws import seeded
+from provenzoo.errors import ZooError
+from provenzoo.metrics.measure import Measure, is_vector, loss_function, metric_functions
+from provenzoo.models.load import check_adaptable, restore
+from provenzoo.settings import Settings
+from provenzoo.stages.work import Measured, Outcome, Work
+
+
+class SetNode(Settings):
+    """A set: the whole data and model nodes, as the plan resolved them."""
+
+    data: dict[str, Any] = {}
+    model: dict[str, Any] = {}
+
+
+class Evaluate(Settings):
+    """Settings of an evaluate stage."""
+
+    stage: Literal["evaluate"]
+    from_: Annotated[str | None, Field(alias="from")] = None
+    model: dict[str, Any] = {}
+    data: dict[str, Any] = {}
+    sets: Annotated[dict[str, SetNode], Field(min_length=1)]
+    metrics: Annotated[list[str], Field(min_length=1)]
+    loss: str | None = None
+    dtype: Literal["float32", "float64"] = "float32"
+    seeds: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _has_a_model(self) -> "Evaluate":
+        if not self.model:
+            raise ValueError("`from: stage` (or `model:`, for one with nothing to train) is needed")
+        return self
+
+
+def check(settings: Evaluate, where: str) -> None:
+    """What is wrong with the names, arguments and metrics, before anything runs."""
+    for label, node in settings.sets.items():
+        registry.check("datasets", node.data, f"{where}.sets.{label}.data")
+        registry.check("models", node.model, f"{where}.sets.{label}.model")
+        check_adaptable(settings.model, node.model, f"{where}.sets.{label}.model")
+    for name in settings.metrics:
+        if name != "loss":
+            registry.entry("metrics", name)
+    if settings.loss:
+        registry.entry("metrics", settings.loss)
+
+
+def expected(settings: Evaluate, mentioned: set[int]) -> list[tuple[str, str, int | None]]:
+    """The numbers that the stage will give."""
+    scalars = [name for name in settings.metrics if not is_vector(name)]
+    return [(label, metric, None) for label in settings.sets for metric in scalars]
+
+
+def evaluate(settings: Evaluate, work: Work) -> Outcome:
+    """Every metric of every set, seed by seed."""
+    rows = {label: _measure_set(settings, node, work) for label, node in settings.sets.items()}
+    return Outcome(sets=rows)
+
+
+def _measure_set(settings: Evaluate, node: SetNode, work: Work) -> Measured:
+    values: dict[str, list[Any]] = {name: [] for name in settings.metrics}
+    rows = [measure_seed(settings, node, seed, work) for seed in work.seeds]
+    for row in rows:
+        for name, value in row.values.items():
+            values[name].append(value)
+    digests = [row.digest for row in rows]
+    return Measured(node.model, node.data, values, rows[0].n, digests, rows[0].loss, settings.dtype, work.seeds)
+
+
+class SeedRow(Settings):
+    """One seed's numbers on one set."""
+
+    values: dict[str, Any]
+    n: int
+    digest: str
+    loss: str
+
+
+def measure_seed(settings: Evaluate, node: SetNode, seed: int, work: Work) -> SeedRow:
+    """One seed's model on one set. Also what `verify` does again."""
+    dtype = getattr(torch, settings.dtype)
+    dataset = registry.check("datasets", node.data, "data").build(seed=seed)
+    model, filled = _model(settings, node, dataset.shapes, seed, work)
+    for name, size in filled.items():
+        if name in dataset.shapes and dataset.shapes[name] != size:
+            raise ZooError(f"the model has {name} {size}, the data {dataset.shapes[name]}")
+    loss = loss_function(settings.loss or dataset.loss)
+    measure = Measure(metric_functions(settings.metrics, loss), dataset, dataset.test, work.device, dtype)
+    return SeedRow(
+        values=measure(model.to(work.device, dtype)), n=len(dataset.test.targets), digest=dataset.test.digest
+    )
+
+
+def _model(
+    settings: Evaluate, node: SetNode, shapes: dict[str, int], seed: int, work: Work
+) -> tuple[Any, dict[str, Any]]:
+    if settings.from_:
+        found = work.fetch(settings.from_)
+        return restore(found, seed, node.model), found.config["filled"]
+    bound = registry.check("models", node.model, "model")
+    filled = bound.fill(shapes)
+    with seeded(seed, "init"):
+        return bound.build(**filled), filled

@@ -1,0 +1,105 @@
+"""`pretrain` and `finetune`: one function, one loop. Finetune starts from a checkpoint, draws groups anew and freezes others."""
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from provenzoo import checkpoint, registry
+from provenzoo.datasets.base import Dataset
+from provenzoo.draws import seeded
+from provenzoo.errors import UsageError, ZooError
+from provenzoo.fetch import Checkpoint
+from provenzoo.metrics.measure import Measure, is_vector, loss_function, metric_functions
+from provenzoo.models.base import groups_of, members, model_groups, model_split
+from provenzoo.models.split import load_merged, merged_state, split_fused
+from provenzoo.plain import did_you_mean
+from provenzoo.settings import Settings
+from provenzoo.stages.work import Measured, Outcome, Stopped, Value, Work
+from provenzoo.training.optim import Optim
+
+Positive = Annotated[int, Field(ge=1, le=10**9)]
+
+
+class Train(Settings):
+    """Settings that both kinds of training stage have."""
+
+    model: dict[str, Any]
+    data: dict[str, Any]
+    optim: Optim = Optim()
+    loss: str | None = None
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    steps: Positive | None = None
+    epochs: Positive | None = None
+    batch: Positive = 64
+    dtype: Literal["float32", "float64"] = "float32"
+    metrics: Annotated[list[str], Field(min_length=1)]
+    log_every: Positive | None = None
+    """Steps between two measurements on the held-out split; by default a tenth of the stage."""
+    seeds: Annotated[int, Field(ge=1, le=10_000)] | None = None
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "Train":
+        if (self.steps is None) == (self.epochs is None):
+            raise ValueError("either `steps` or `epochs` is needed, not both")
+        return self
+
+
+class Pretrain(Train):
+    """Settings of a pretrain stage: a model drawn anew."""
+
+    stage: Literal["pretrain"]
+
+
+class Finetune(Train):
+    """Settings of a finetune stage: `reset` groups are drawn anew, `freeze` groups stay as they are, to the bit."""
+
+    stage: Literal["finetune"]
+    from_: Annotated[str, Field(alias="from")]
+    reset: list[str] = []
+    freeze: list[str] = []
+
+
+# --- before it runs -----------------------------------------------------------------------------------------------
+
+
+def check(settings: Train, where: str) -> None:
+    """What is wrong with the names, arguments, groups and metrics, before anything runs."""
+    model = registry.check("models", settings.model, f"{where}.model")
+    registry.check("datasets", settings.data, f"{where}.data")
+    for name in settings.metrics:
+        if name != "loss":
+            registry.entry("metrics", name)
+    if settings.loss:
+        registry.entry("metrics", settings.loss)
+    groups = list(groups_of(model.builder, model.args))
+    named = {"optim.groups": list(settings.optim.groups)}
+    if isinstance(settings, Finetune):
+        named |= {"reset": settings.reset, "freeze": settings.freeze}
+    for key, wanted in named.items():
+        for group in wanted:
+            if groups and group not in groups and not any(mark in group for mark in "*.?["):
+                known = f"; the groups of {model.entry.name} are: {', '.join(groups)}"
+                raise UsageError(f"{where}.{key}: no group {group!r}{did_you_mean(group, groups) or known}")
+    if groups and set(named.get("freeze", ())) >= set(groups):
+        raise UsageError(f"{where}.freeze: everything is frozen, so there is nothing to train")
+
+
+def expected(settings: Train, mentioned: set[int]) -> list[tuple[str, str, int | None]]:
+    """The numbers that the stage will give. With `epochs`, the steps are known only once the data is read."""
+    steps = logged_steps(settings.steps, settings.log_every) if settings.steps else sorted({0} | mentioned)
+    scalars = [name for name in settings.metrics if not is_vector(name)]
+    rows: list[tuple[str, str, int | None]] = [("", name, step) for name in scalars for step in [*steps, None]]
+    if getattr(settings, "freeze", None):
+        rows.append(("", "frozen-unchanged", None))
+    return rows
+
+
+def logged_steps(steps: int, log_every: int | None) -> list[int]:
+    """0, every `log_every` steps, and the end."""
+    every = log_every or math.ceil(steps / 10)
+    return sorted({*range(0, steps, every), steps})

@@ -1,0 +1,95 @@
+"""What a stage is given and what it gives back. A stage knows no run folder."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from provenzoo.fetch import Checkpoint
+
+State = tuple[dict[str, Tensor], dict[str, Any]]
+"""Tensors and plain data of a stage in the middle."""
+
+
+class Work(Protocol):
+    """The surroundings of a stage."""
+
+    name: str
+    seeds: tuple[int, ...]
+    device: torch.device
+
+    def fetch(self, reference: str) -> Checkpoint:
+        """The checkpoint that a `from` names."""
+        ...
+
+    def save(self, key: str, state: State) -> None:
+        """Keep the state of a part of the stage (whole or not at all)."""
+        ...
+
+    def load(self, key: str) -> State | None:
+        """The state that was last kept for a part of the stage."""
+        ...
+
+    def stopping(self) -> bool:
+        """Whether the stage should save and leave."""
+        ...
+
+    def progress(self, label: str, steps: int) -> Any:
+        """A progress display for so many steps."""
+        ...
+
+
+class Stopped(Exception):
+    """The stage saved its state and left because it was told to."""
+
+
+Value = float | list[float] | None
+"""A metric's value for one seed: null where the replica was not finite."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A set's numbers at the end of a stage."""
+
+    model: dict[str, Any]
+    data: dict[str, Any]
+    values: dict[str, list[Value]]
+    n: int
+    digests: list[str]
+    loss: str
+    dtype: str
+    seeds: tuple[int, ...]
+
+    def plain(self) -> dict[str, Any]:
+        """The set's entry in metrics.json."""
+        return {
+            "model": self.model,
+            "data": self.data,
+            "metrics": list(self.values),
+            "values": self.values,
+            "loss": self.loss,
+            "dtype": self.dtype,
+            "seeds": list(self.seeds),
+            "n": self.n,
+            "digests": self.digests,
+        }
+
+
+@dataclass
+class Outcome:
+    """All that a stage leaves: numbers, series and, where it trains, a checkpoint's config and tensors `[R, ...]`."""
+
+    sets: dict[str, Measured]
+    tensors: dict[str, Tensor] | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    logged: dict[str, list[list[Value]]] = field(default_factory=dict)
+    """Metric -> logged step -> seed."""
+    steps: list[int] = field(default_factory=list)
+    series: dict[str, Tensor] = field(default_factory=dict)
+    frozen_unchanged: bool | None = None
+    diverged: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+
+Runner = Callable[[Any, Work], Outcome]
