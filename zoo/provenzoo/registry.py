@@ -267,6 +267,13 @@ class Bound:
             raise ZooError(f"{self.where}: {self.entry.name} needs {', '.join(repr(n) for n in missing)}")
         return self.builder(**bind(self.builder, plain, self.where, partial=True), **given)
 
+    @property
+    def node(self) -> dict[str, Any]:
+        """The component's node with the entry's own arguments written out, as a checkpoint keeps it."""
+        inner = {k: v.node if isinstance(v, Bound) else v for k, v in self.args.items()}
+        return {"name": self.entry.name, **inner} if not self.entry.name.startswith(tuple(NAMESPACES)) else {
+            "name": self.entry.name, **{k: v for k, v in inner.items() if k != "architecture"}}
+
     def fill(self, shapes: Mapping[str, int]) -> dict[str, int]:
         """The arguments that are written nowhere and that the data's shapes give; a written one that disagrees is an error."""
         from provenzoo.settings import parameters
@@ -385,22 +392,23 @@ def _describe(found: Entry) -> dict[str, Any]:
     if found.kind == "checkpoints":
         return answer | {"manifest": dict(found.args)}
     builder = found.load()
-    arguments = {}
-    for name, parameter in parameters(builder).items():
-        default = found.args.get(name, None if parameter.default is parameter.empty else parameter.default)
-        needed = parameter.default is parameter.empty and name not in found.args
-        annotation = parameter.annotation
-        kind = (
-            annotation
-            if isinstance(annotation, str)
-            else getattr(annotation, "__name__", str(annotation))
-            if isinstance(annotation, type)
-            else str(annotation).replace("typing.", "")
-        )
-        arguments[name] = {"type": kind} | ({} if needed else {"default": default})
-    traits = {
-        key: getattr(builder, key) for key in ("groups", "adaptable", "replicable") if getattr(builder, key, None)
-    }
+    arguments = {name: _describe_argument(found, name, p) for name, p in parameters(builder).items()}
+    traits = {key: value for key in ("adaptable", "replicable") if (value := getattr(builder, key, None))}
+    if found.kind == "models":
+        from provenzoo.models.base import groups_of
+
+        traits["groups"] = groups_of(builder, found.args)
     summary = found.summary or (builder.__doc__ or "").strip().partition("\n")[0]
     where = found.builder if isinstance(found.builder, str) else found.origin
     return answer | {"summary": summary, "builder": where, "arguments": arguments} | traits
+
+
+def _describe_argument(found: Entry, name: str, parameter: Any) -> dict[str, Any]:
+    """An argument's type, in the words of the signature, and its default; none where it must be given or is filled."""
+    hint = parameter.annotation
+    while typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
+    kind = hint.__name__ if isinstance(hint, type) else re.sub(r"typing\.|Annotated\[(\w+), .*?\)\]\)?\]", r"\1", str(hint))
+    if name in found.args:
+        return {"type": kind, "default": found.args[name]}
+    return {"type": kind} | ({} if parameter.default is parameter.empty else {"default": parameter.default})

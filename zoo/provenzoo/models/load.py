@@ -44,12 +44,14 @@ def restore(found: fetch.Checkpoint, seed: int, node: dict[str, Any] | None = No
 
 def check_adaptable(saved: dict[str, Any], wanted: dict[str, Any], where: str) -> None:
     """An error unless the two nodes differ only in what the model declares adaptable."""
+    if saved["name"] != wanted.get("name"):
+        raise ZooError(f"{where}: the checkpoint holds {saved['name']!r}, not {wanted.get('name')!r}")
+    found = registry.entry("models", saved["name"])
+    saved, wanted = ({**found.args, **node} for node in (saved, wanted))
     changed = [key for key in {**saved, **wanted} if saved.get(key) != wanted.get(key)]
     if not changed:
         return
-    if "name" in changed:
-        raise ZooError(f"{where}: the checkpoint holds {saved['name']!r}, not {wanted.get('name')!r}")
-    adaptable = getattr(registry.entry("models", saved["name"]).load(), "adaptable", ())
+    adaptable = getattr(found.load(), "adaptable", ())
     if fixed := [key for key in changed if key not in adaptable]:
         allowed = ", ".join(adaptable) or "nothing"
         raise ZooError(f"{where}: {fixed[0]!r} cannot change after training; {saved['name']} can adapt: {allowed}")

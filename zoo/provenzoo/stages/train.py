@@ -20,7 +20,17 @@ from provenzoo.models.split import load_merged, merged_state, split_fused
 from provenzoo.plain import did_you_mean
 from provenzoo.settings import Settings
 from provenzoo.stages.work import Measured, Outcome, Stopped, Value, Work
-from provenzoo.training.optim import Optim
+from provenzoo.training.feed import Feed
+from provenzoo.training.loop import Loop, Result, State
+from provenzoo.training.optim import read_optim
+from provenzoo.training.replicas import (
+    freeze,
+    frozen_tensors,
+    groups_of_seeds,
+    same_bits,
+    stacked,
+    unstacked,
+)
 
 Positive = Annotated[int, Field(ge=1, le=10**9)]
 
@@ -30,7 +40,7 @@ class Train(Settings):
 
     model: dict[str, Any]
     data: dict[str, Any]
-    optim: Optim = Optim()
+    optim: dict[str, Any] = {}
     loss: str | None = None
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     steps: Positive | None = None
@@ -77,7 +87,8 @@ def check(settings: Train, where: str) -> None:
     if settings.loss:
         registry.entry("metrics", settings.loss)
     groups = list(groups_of(model.builder, model.args))
-    named = {"optim.groups": list(settings.optim.groups)}
+    optim = read_optim(settings.optim, f"{where}.optim")
+    named = {"optim.groups": list(optim.groups)}
     if isinstance(settings, Finetune):
         named |= {"reset": settings.reset, "freeze": settings.freeze}
     for key, wanted in named.items():
@@ -103,3 +114,146 @@ def logged_steps(steps: int, log_every: int | None) -> list[int]:
     """0, every `log_every` steps, and the end."""
     every = log_every or math.ceil(steps / 10)
     return sorted({*range(0, steps, every), steps})
+
+
+# --- the stage ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Trained:
+    """What one seed's replica leaves."""
+
+    state: dict[str, Tensor]
+    values: dict[str, Value]
+    logged: dict[str, list[Value]]
+    losses: Tensor
+    named: dict[str, Tensor]
+    named_at_start: dict[str, Tensor]
+    structure: dict[str, Tensor]
+    n: int
+    digest: str
+    filled: dict[str, int]
+    frozen_unchanged: bool | None
+    diverged: dict[str, Any] | None
+
+
+def train(settings: Pretrain | Finetune, work: Work) -> Outcome:
+    """Train one replica a seed, at once or in turn, and measure them on the held-out split."""
+    stage = _Stage(settings, work)
+    trained: dict[int, Trained] = {}
+    for seeds in stage.groups_of_seeds():
+        trained |= dict(zip(seeds, _Group(stage, seeds).train(), strict=True))
+    return stage.outcome([trained[seed] for seed in work.seeds])
+
+
+class _Stage:
+    """What all groups of seeds of a stage share."""
+
+    def __init__(self, settings: Pretrain | Finetune, work: Work) -> None:
+        self.settings, self.work = settings, work
+        self.model = registry.check("models", settings.model, "model")
+        self.data = registry.check("datasets", settings.data, "data")
+        self.optim = read_optim(settings.optim, "optim")
+        self.dtype = getattr(torch, settings.dtype)
+        self.reset = settings.reset if isinstance(settings, Finetune) else []
+        self.freeze = settings.freeze if isinstance(settings, Finetune) else []
+        self.origin = work.fetch(settings.from_) if isinstance(settings, Finetune) else None
+        self._datasets: dict[int, Dataset] = {}
+
+    def dataset(self, seed: int) -> Dataset:
+        """The data of a seed; only the last seed's is kept."""
+        if seed not in self._datasets:
+            self._datasets = {seed: self.data.build(seed=seed)}
+        return self._datasets[seed]
+
+    @cached_property
+    def loss_name(self) -> str:
+        return self.settings.loss or self.dataset(self.work.seeds[0]).loss
+
+    def groups_of_seeds(self) -> list[list[int]]:
+        model, _ = self.fresh(self.work.seeds[0])
+        return groups_of_seeds(model, self.work.seeds, self.settings.batch)
+
+    def fresh(self, seed: int) -> tuple[nn.Module, dict[str, int]]:
+        """A model drawn anew for a seed, and the arguments that the data filled in."""
+        filled = self.model.fill(self.dataset(seed).shapes)
+        with seeded(seed, "init"):
+            return self.model.build(**filled), filled
+
+    def starting(self, seed: int) -> tuple[nn.Module, dict[str, int]]:
+        """The model that training starts from: fresh, or the checkpoint's with the `reset` groups fresh."""
+        model, filled = self.fresh(seed)
+        if self.origin is not None:
+            _start_from(model, self.origin, seed, self.reset)
+        if model_split(model) and ({"attention", "value"} & {*self.freeze, *self.optim.groups}):
+            split_fused(model)
+        return model.to(self.work.device, self.dtype), filled
+
+    def outcome(self, trained: list[Trained]) -> Outcome:
+        """All seeds' results together. If every seed diverged, the stage fails."""
+        first = trained[0]
+        diverged = {seed: t.diverged for seed, t in zip(self.work.seeds, trained, strict=True) if t.diverged}
+        if len(diverged) == len(trained):
+            at = "; ".join(f"seed {k} at step {d['step']} ({d['parameter']})" for k, d in diverged.items())
+            raise ZooError(f"every seed diverged: {at} is not finite; lower optim.lr or set optim.clip")
+        data = self.data.node | self.dataset(self.work.seeds[0]).resolved()
+        measured = Measured(
+            model=self.settings.model,
+            data=data,
+            values={name: [t.values[name] for t in trained] for name in self.settings.metrics},
+            n=first.n,
+            digests=[t.digest for t in trained],
+            loss=self.loss_name,
+            dtype=self.settings.dtype,
+            seeds=self.work.seeds,
+        )
+        config = {
+            "model": self.model.node,
+            "filled": first.filled,
+            "data": data,
+            "seeds": list(self.work.seeds),
+            "reset": self.reset,
+            "frozen": self.freeze,
+        }
+        series = {"train-loss": torch.stack([t.losses for t in trained])}
+        for prefix, part in (("tensors", "named"), ("tensors@0", "named_at_start"), ("structure", "structure")):
+            for name in getattr(first, part):
+                series[f"{prefix}/{name}"] = torch.stack([getattr(t, part)[name].cpu() for t in trained])
+        return Outcome(
+            sets={"": measured},
+            tensors=checkpoint.stack([t.state for t in trained]),
+            config=config,
+            logged={name: _by_step([t.logged[name] for t in trained]) for name in self.settings.metrics},
+            steps=logged_steps(len(first.losses), self.settings.log_every),
+            series=series,
+            frozen_unchanged=all(t.frozen_unchanged for t in trained) if self.freeze else None,
+            diverged=diverged,
+        )
+
+
+def _by_step(by_seed: list[list[Value]]) -> list[list[Value]]:
+    return [list(row) for row in zip(*by_seed, strict=True)]
+
+
+def _start_from(model: nn.Module, origin: Checkpoint, seed: int, reset: list[str]) -> None:
+    """Fill a fresh model from a checkpoint, but for the groups to draw anew."""
+    state = origin.state(seed)
+    if reset and model_split(model):
+        split_fused(model)
+    anew = {name for group in reset for name in members(model, group)}
+    old = {name: tensor for name, tensor in _split_like(model, state).items() if name not in anew}
+    own = model.state_dict()
+    wrong = [name for name, tensor in own.items() if name not in anew and (name not in old or old[name].shape != tensor.shape)]
+    if wrong:
+        groups = ", ".join(sorted(model_groups(model)))
+        raise ZooError(
+            f"the checkpoint does not fit at {wrong[0]}{f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''}; "
+            f"`reset` the groups that change (groups: {groups})"
+        )
+    model.load_state_dict(own | {name: old[name] for name in own if name not in anew})
+
+
+def _split_like(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A checkpoint's tensors under the model's names, cut where the model is split."""
+    parts = split_state(model, state)
+    return parts
