@@ -323,3 +323,18 @@ def test_replicas_of_an_mlp_compute_what_each_does_alone():
     torch.testing.assert_close(stacked(inputs), expected)
     F.relu(stacked(inputs)).sum().backward()
     assert all(p.grad is not None and len(p.grad) == 3 for p in stacked.parameters())
+
+
+def test_kept_scores_are_computed_anew_after_a_fused_optimisers_step():
+    """A fused step changes parameters without raising their version."""
+    model = positional().eval()
+    images = torch.randn(2, 2, 12, 12)
+    with torch.no_grad():
+        model(images)
+    optimiser = torch.optim.SGD(model.parameters(), lr=1.0, fused=True)
+    model(images).square().sum().backward()
+    optimiser.step()
+    with torch.no_grad():
+        after = model(images)
+        model.load_state_dict(copy.deepcopy(model.state_dict()))
+        assert torch.equal(after, model(images))

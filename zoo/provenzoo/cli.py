@@ -17,7 +17,11 @@ from provenzoo import registry
 from provenzoo.errors import UsageError, ZooError
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, help="A zoo of proved transformers."
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="A zoo of proved transformers.",
 )
 
 FALLS_SHORT = 3
@@ -182,31 +186,29 @@ def _say(text: str) -> None:
 
 def execute(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code; an error is one or two lines, a traceback only with `--debug`."""
-    import click
-
     debug = "--debug" in argv
     try:
         return app([arg for arg in argv if arg != "--debug"], prog_name="provenzoo", standalone_mode=False) or 0
-    except click.ClickException as error:
-        _say(f"error: {error.format_message()}")
-        return 2
-    except click.Abort:
-        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except ZooError as error:
-        if debug:
-            raise
-        _say(f"error: {error}")
-        return 2 if isinstance(error, UsageError) else getattr(error, "exit_code", 1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:
         if debug:
             raise
-        _say(f"internal error: {type(error).__name__}: {error} (run again with --debug and report it)")
-        return 1
+        message, code = _explained(error)
+        _say(f"error: {message}")
+        return code
+
+
+def _explained(error: Exception) -> tuple[str, int]:
+    """What a user is told of an error, and the exit code."""
+    if isinstance(error, ZooError):
+        return str(error), 2 if isinstance(error, UsageError) else getattr(error, "exit_code", 1)
+    if hasattr(error, "format_message"):  # typer's own: an unknown command or option
+        return f"{error.format_message()}; see `provenzoo --help`", 2  # pyright: ignore[reportAttributeAccessIssue]
+    return f"{type(error).__name__}: {error} (a fault of provenzoo; run again with --debug and report it)", 1
 
 
 def main() -> None:

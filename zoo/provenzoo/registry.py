@@ -210,7 +210,17 @@ def _read_entry(kind: str, name: str, origin: str, file: Path) -> Entry:
     args = data.get("args", {})
     if not isinstance(args, dict):
         raise ZooError(f"{file}: args is {kind_of(args)}; a mapping is needed")
-    return Entry(kind, name, builder, str(data.get("summary", "")), str(data.get("paper", "")), args, origin, file, data.get("vector") is True)
+    return Entry(
+        kind,
+        name,
+        builder,
+        str(data.get("summary", "")),
+        str(data.get("paper", "")),
+        args,
+        origin,
+        file,
+        data.get("vector") is True,
+    )
 
 
 def recipe_file(name: str) -> Path:
@@ -271,8 +281,11 @@ class Bound:
     def node(self) -> dict[str, Any]:
         """The component's node with the entry's own arguments written out, as a checkpoint keeps it."""
         inner = {k: v.node if isinstance(v, Bound) else v for k, v in self.args.items()}
-        return {"name": self.entry.name, **inner} if not self.entry.name.startswith(tuple(NAMESPACES)) else {
-            "name": self.entry.name, **{k: v for k, v in inner.items() if k != "architecture"}}
+        return (
+            {"name": self.entry.name, **inner}
+            if not self.entry.name.startswith(tuple(NAMESPACES))
+            else {"name": self.entry.name, **{k: v for k, v in inner.items() if k != "architecture"}}
+        )
 
     def fill(self, shapes: Mapping[str, int]) -> dict[str, int]:
         """The arguments that are written nowhere and that the data's shapes give; a written one that disagrees is an error."""
@@ -408,7 +421,11 @@ def _describe_argument(found: Entry, name: str, parameter: Any) -> dict[str, Any
     hint = parameter.annotation
     while typing.get_origin(hint) is typing.Annotated:
         hint = typing.get_args(hint)[0]
-    kind = hint.__name__ if isinstance(hint, type) else re.sub(r"typing\.|Annotated\[(\w+), .*?\)\]\)?\]", r"\1", str(hint))
+    kind = (
+        hint.__name__
+        if isinstance(hint, type)
+        else re.sub(r"typing\.|Annotated\[(\w+), .*?\)\]\)?\]", r"\1", str(hint))
+    )
     if name in found.args:
         return {"type": kind, "default": found.args[name]}
     return {"type": kind} | ({} if parameter.default is parameter.empty else {"default": parameter.default})

@@ -34,7 +34,9 @@ def read(cls: type[T], node: Any, where: str) -> T:
 
 def _explain(error: pydantic.ValidationError, cls: Any, where: str) -> str:
     faults = error.errors()
-    fault = next((f for f in faults if f["type"] == "extra_forbidden"), faults[0])  # a misspelt key tells more than its lack
+    fault = next(
+        (f for f in faults if f["type"] == "extra_forbidden"), faults[0]
+    )  # a misspelt key tells more than its lack
     path = [where, *(str(part) for part in fault["loc"] if _is_key(part, error))]
     if fault["type"] == "extra_forbidden":
         owner = _owner(cls, fault["loc"][:-1])

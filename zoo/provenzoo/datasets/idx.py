@@ -28,9 +28,7 @@ def read_idx(path: Path, shape: tuple[int, ...], md5: str | None = None) -> Tens
     start = 4 + 4 * len(shape)
     if data[:4] != bytes([0, 0, 8, len(shape)]):
         held = f"begins with {data[:4].hex(' ')}" if data else "is empty"
-        raise ZooError(
-            f"{path}: not an idx file of unsigned bytes in {len(shape)} dimensions (its content {held})"
-        )
+        raise ZooError(f"{path}: not an idx file of unsigned bytes in {len(shape)} dimensions (its content {held})")
     if len(data) < start:
         raise ZooError(f"{path}: truncated in its header, at byte {len(data)} of {start}")
     held_shape = struct.unpack(f">{len(shape)}I", data[4:start])

@@ -127,9 +127,7 @@ class ImageFolder(ImageDataset):
         images = self.pixels("train", torch.arange(len(self._listed["train"]))).double()
         mean, std = images.mean((0, 2, 3)).tolist(), images.std((0, 2, 3)).tolist()
         if not all(std):
-            raise ZooError(
-                f"image-folder: the training images of {self.root} are all of one value; set `std`"
-            )
+            raise ZooError(f"image-folder: the training images of {self.root} are all of one value; set `std`")
         return self.mean or mean, self.std or std
 
     @cached_property
@@ -139,9 +137,7 @@ class ImageFolder(ImageDataset):
 
     def _list(self, split: SplitName) -> list[tuple[Path, int]]:
         found = [
-            (file, number)
-            for number in self._kept
-            for file in self._files_of_class(split, self.all_classes[number])
+            (file, number) for number in self._kept for file in self._files_of_class(split, self.all_classes[number])
         ]
         return sorted(found, key=lambda item: _rank(item[0], "order"))
 
@@ -172,9 +168,7 @@ class ImageFolder(ImageDataset):
             image = _middle(image, self.size)
         elif image.size != (self.image_size, self.image_size):
             first, sides = self._listed["train"][0][0], f"{image.width} x {image.height}"
-            raise ZooError(
-                f"{file} is {sides}, but {first} is {self.image_size} x {self.image_size}; set `size`"
-            )
+            raise ZooError(f"{file} is {sides}, but {first} is {self.image_size} x {self.image_size}; set `size`")
         return torch.from_numpy(np.array(image)).view(self.image_size, self.image_size, self.channels)
 
 

@@ -207,14 +207,10 @@ class Augmenter:
         """For each pixel, where it comes from and whether that lies in the image, `[B, H * W]` on the CPU."""
         pad = self.how.crop
         shift = torch.randint(-pad, pad + 1, (2, batch, 1), generator=draws, device=draws.device).cpu()
-        mirror = torch.rand(batch, 1, generator=draws, device=draws.device).cpu() < (
-            0.5 if self.how.flip else 0
-        )
+        mirror = torch.rand(batch, 1, generator=draws, device=draws.device).cpu() < (0.5 if self.how.flip else 0)
         rows = torch.arange(height) + shift[0]
         columns = torch.arange(width) + shift[1]
         columns = torch.where(mirror, width - 1 - columns, columns)
-        inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[
-            :, None, :
-        ]
+        inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
         source = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
         return source.flatten(1), inside.flatten(1)

@@ -133,9 +133,7 @@ class WholeSet(IdxImages):
     def files(self) -> dict[str, Path]:
         if found := self._found(self.root):
             return found
-        hint = (
-            f"put {', '.join(NAMES)} (plain or .gz) into `root` or PROVENZOO_DATA; they are in {self.source}"
-        )
+        hint = f"put {', '.join(NAMES)} (plain or .gz) into `root` or PROVENZOO_DATA; they are in {self.source}"
         reason = self._download() if self.download else "download is off"
         if found := self._found(self.root):
             return found
@@ -153,10 +151,7 @@ class WholeSet(IdxImages):
         for place in cls._places(root):
             for folder in (place / cls.fetcher.__name__ / "raw", place / cls.key, place):
                 files = {
-                    name: path
-                    for name in NAMES
-                    for path in (folder / f"{name}.gz", folder / name)
-                    if path.is_file()
+                    name: path for name in NAMES for path in (folder / f"{name}.gz", folder / name) if path.is_file()
                 }
                 if len(files) == 4:
                     return files

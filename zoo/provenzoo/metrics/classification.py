@@ -29,15 +29,11 @@ def cross_entropy(outputs: Tensor, targets: Tensor, label_smoothing: float = 0.0
     """
     if targets.dim() == 1:
         return F.cross_entropy(outputs, targets, label_smoothing=label_smoothing)
-    each = F.cross_entropy(
-        outputs.flatten(0, -2), targets.flatten(), reduction="none", label_smoothing=label_smoothing
-    )
+    each = F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none", label_smoothing=label_smoothing)
     return each.view(targets.shape).mean(-1)
 
 
 def _hits(outputs: Tensor, targets: Tensor) -> Tensor:
     if not torch.isfinite(outputs).all():
-        raise ZooError(
-            "accuracy: the model's outputs hold NaN or infinity; it diverged or its inputs are off"
-        )
+        raise ZooError("accuracy: the model's outputs hold NaN or infinity; it diverged or its inputs are off")
     return outputs.argmax(-1) == targets

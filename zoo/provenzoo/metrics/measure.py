@@ -6,11 +6,12 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+
 from provenzoo import registry
 from provenzoo.datasets.base import Dataset, Split
 from provenzoo.errors import ZooError
 from provenzoo.plain import did_you_mean
-from torch import Tensor, nn
 
 BATCH = 500
 """Items in an evaluation batch: fixed, since the last bits of a result depend on it."""

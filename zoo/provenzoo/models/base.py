@@ -21,7 +21,7 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 class Model:
     """The defaults of a model class, mixed in before `nn.Module`."""
 
-    groups: Groups = {}  # noqa: RUF012 (of the class, and of an instance where its arguments decide)
+    groups: Groups = {}
     adaptable: ClassVar[tuple[str, ...]] = ()
     """Arguments that may change at evaluation without touching the weights."""
     replicable: ClassVar[bool] = False

@@ -23,7 +23,7 @@ class Linear(nn.Linear):
 class MLP(Model, nn.Module):
     """Linear layers with ReLU between them, one a width in `hidden`, and a linear head."""
 
-    groups: Groups = {"body": ["body.*"], "head": ["head.*"]}  # noqa: RUF012
+    groups: Groups = {"body": ["body.*"], "head": ["head.*"]}
     replicable: ClassVar[bool] = True
 
     def __init__(self, *, features: Count, num_classes: Count, hidden: Count | list[Count] = 64) -> None:

@@ -76,6 +76,7 @@ class Kept:
         """`compute()`, which depends on the sources alone."""
         wants_graph = torch.is_grad_enabled() and any(source.requires_grad for source in sources)
         if wants_graph or any(source.is_inference() for source in sources):
+            self._value = None  # a training step follows, and fused optimisers do not raise a tensor's version
             return compute()
         marks = [(s.data_ptr(), s._version, s.dtype, s.device) for s in sources]
         if self._value is None or marks != self._marks:

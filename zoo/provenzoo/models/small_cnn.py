@@ -16,7 +16,7 @@ from provenzoo.models.base import Count, Groups, Model
 class SmallCNN(Model, nn.Module):
     """Three basic blocks of 8, 16 and 32 channels: 24,930 parameters at one channel and 10 classes."""
 
-    groups: Groups = {"features": ["stem.*", "blocks.*"], "head": ["head.*"]}  # noqa: RUF012
+    groups: Groups = {"features": ["stem.*", "blocks.*"], "head": ["head.*"]}
     widths: ClassVar[tuple[int, ...]] = (8, 16, 32)
 
     def __init__(self, *, channels: Count, num_classes: Count) -> None:
@@ -48,6 +48,4 @@ class BasicBlock(nn.Module):
 
 
 def _convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False), nn.BatchNorm2d(outputs)
-    )
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False), nn.BatchNorm2d(outputs))

@@ -58,14 +58,21 @@ def merged_state(model: nn.Module) -> dict[str, Tensor]:
 def load_merged(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load a state under unsplit names into a model, split or not; all names and shapes must agree."""
     _check(merged_state(model), state)
+    model.load_state_dict(split_state(model, state))
+
+
+def split_state(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state under unsplit names as the names that the model has now; what the state lacks is left out."""
     own: dict[str, Tensor] = {}
     taken: dict[str, int] = {}
     for name, tensor in model.state_dict().items():
         whole = _whole(name)
+        if whole not in state:
+            continue
         start = taken.get(whole, 0)
         own[name] = state[whole] if whole == name else state[whole][start : start + len(tensor)]
         taken[whole] = start + (0 if whole == name else len(tensor))
-    model.load_state_dict(own)
+    return own
 
 
 def _whole(name: str) -> str:

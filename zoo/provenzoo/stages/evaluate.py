@@ -93,11 +93,11 @@ def measure_seed(settings: Evaluate, node: SetNode, seed: int, work: Work) -> Se
     for name, size in filled.items():
         if name in dataset.shapes and dataset.shapes[name] != size:
             raise ZooError(f"the model has {name} {size}, the data {dataset.shapes[name]}")
-    loss = loss_function(settings.loss or dataset.loss)
-    measure = Measure(metric_functions(settings.metrics, loss), dataset, dataset.test, work.device, dtype)
-    return SeedRow(
-        values=measure(model.to(work.device, dtype)), n=len(dataset.test.targets), digest=dataset.test.digest
-    )
+    loss = settings.loss or dataset.loss
+    functions = metric_functions(settings.metrics, loss_function(loss))
+    measure = Measure(functions, dataset, dataset.test, work.device, dtype)
+    values = measure(model.to(work.device, dtype))
+    return SeedRow(values=values, n=len(dataset.test), digest=dataset.test.digest, loss=loss)
 
 
 def _model(

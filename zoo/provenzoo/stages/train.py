@@ -1,7 +1,7 @@
 """`pretrain` and `finetune`: one function, one loop. Finetune starts from a checkpoint, draws groups anew and freezes others."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -16,21 +16,16 @@ from provenzoo.errors import UsageError, ZooError
 from provenzoo.fetch import Checkpoint
 from provenzoo.metrics.measure import Measure, is_vector, loss_function, metric_functions
 from provenzoo.models.base import groups_of, members, model_groups, model_split
-from provenzoo.models.split import load_merged, merged_state, split_fused
+from provenzoo.models.split import merged_state, split_fused, split_state
 from provenzoo.plain import did_you_mean
 from provenzoo.settings import Settings
 from provenzoo.stages.work import Measured, Outcome, Stopped, Value, Work
 from provenzoo.training.feed import Feed
-from provenzoo.training.loop import Loop, Result, State
-from provenzoo.training.optim import read_optim
-from provenzoo.training.replicas import (
-    freeze,
-    frozen_tensors,
-    groups_of_seeds,
-    same_bits,
-    stacked,
-    unstacked,
-)
+from provenzoo.training.loop import Result
+from provenzoo.training.loop import train as train_loop
+from provenzoo.training.optim import Optim
+from provenzoo.training.replicas import Replicas, groups_of_seeds
+from provenzoo.training.state import State
 
 Positive = Annotated[int, Field(ge=1, le=10**9)]
 
@@ -40,7 +35,7 @@ class Train(Settings):
 
     model: dict[str, Any]
     data: dict[str, Any]
-    optim: dict[str, Any] = {}
+    optim: Optim = Optim()
     loss: str | None = None
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     steps: Positive | None = None
@@ -87,8 +82,7 @@ def check(settings: Train, where: str) -> None:
     if settings.loss:
         registry.entry("metrics", settings.loss)
     groups = list(groups_of(model.builder, model.args))
-    optim = read_optim(settings.optim, f"{where}.optim")
-    named = {"optim.groups": list(optim.groups)}
+    named = {"optim.groups": list(settings.optim.groups)}
     if isinstance(settings, Finetune):
         named |= {"reset": settings.reset, "freeze": settings.freeze}
     for key, wanted in named.items():
@@ -110,10 +104,14 @@ def expected(settings: Train, mentioned: set[int]) -> list[tuple[str, str, int |
     return rows
 
 
+def log_interval(steps: int, log_every: int | None) -> int:
+    """The steps between two measurements; a tenth of the stage where nothing is written."""
+    return log_every or math.ceil(steps / 10)
+
+
 def logged_steps(steps: int, log_every: int | None) -> list[int]:
     """0, every `log_every` steps, and the end."""
-    every = log_every or math.ceil(steps / 10)
-    return sorted({*range(0, steps, every), steps})
+    return sorted({*range(0, steps, log_interval(steps, log_every)), steps})
 
 
 # --- the stage ----------------------------------------------------------------------------------------------------
@@ -153,7 +151,6 @@ class _Stage:
         self.settings, self.work = settings, work
         self.model = registry.check("models", settings.model, "model")
         self.data = registry.check("datasets", settings.data, "data")
-        self.optim = read_optim(settings.optim, "optim")
         self.dtype = getattr(torch, settings.dtype)
         self.reset = settings.reset if isinstance(settings, Finetune) else []
         self.freeze = settings.freeze if isinstance(settings, Finetune) else []
@@ -171,8 +168,10 @@ class _Stage:
         return self.settings.loss or self.dataset(self.work.seeds[0]).loss
 
     def groups_of_seeds(self) -> list[list[int]]:
+        """Which seeds train at once."""
         model, _ = self.fresh(self.work.seeds[0])
-        return groups_of_seeds(model, self.work.seeds, self.settings.batch)
+        parameters = sum(p.numel() for p in model.parameters())
+        return groups_of_seeds(type(model), self.work.seeds, parameters, self.settings.batch)
 
     def fresh(self, seed: int) -> tuple[nn.Module, dict[str, int]]:
         """A model drawn anew for a seed, and the arguments that the data filled in."""
@@ -185,7 +184,7 @@ class _Stage:
         model, filled = self.fresh(seed)
         if self.origin is not None:
             _start_from(model, self.origin, seed, self.reset)
-        if model_split(model) and ({"attention", "value"} & {*self.freeze, *self.optim.groups}):
+        if model_split(model) and ({"attention", "value"} & {*self.freeze, *self.settings.optim.groups}):
             split_fused(model)
         return model.to(self.work.device, self.dtype), filled
 
@@ -241,9 +240,13 @@ def _start_from(model: nn.Module, origin: Checkpoint, seed: int, reset: list[str
     if reset and model_split(model):
         split_fused(model)
     anew = {name for group in reset for name in members(model, group)}
-    old = {name: tensor for name, tensor in _split_like(model, state).items() if name not in anew}
+    old = {name: tensor for name, tensor in split_state(model, state).items() if name not in anew}
     own = model.state_dict()
-    wrong = [name for name, tensor in own.items() if name not in anew and (name not in old or old[name].shape != tensor.shape)]
+    wrong = [
+        name
+        for name, tensor in own.items()
+        if name not in anew and (name not in old or old[name].shape != tensor.shape)
+    ]
     if wrong:
         groups = ", ".join(sorted(model_groups(model)))
         raise ZooError(
@@ -253,7 +256,110 @@ def _start_from(model: nn.Module, origin: Checkpoint, seed: int, reset: list[str
     model.load_state_dict(own | {name: old[name] for name in own if name not in anew})
 
 
-def _split_like(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A checkpoint's tensors under the model's names, cut where the model is split."""
-    parts = split_state(model, state)
-    return parts
+class _Group:
+    """The seeds that one loop trains: one, or several at once."""
+
+    def __init__(self, stage: _Stage, seeds: list[int]) -> None:
+        self.stage, self.seeds = stage, seeds
+        self.key = f"seed-{seeds[0]}" if len(seeds) == 1 else f"seeds-{seeds[0]}-{seeds[-1]}"
+        self.datasets = [stage.data.build(seed=k) if len(seeds) > 1 else stage.dataset(k) for k in seeds]
+        models, self.filled = zip(*(stage.starting(seed) for seed in seeds), strict=True)
+        self.at_start = [_named(model) for model in models]
+        self.replicas = Replicas(models, seeds)
+        frozen = [name for group in stage.freeze for name in members(self.replicas.module, group)]
+        self.still = Still(self.replicas.module, frozen)
+        settings, device = stage.settings, stage.work.device
+        self.feed = Feed([d.train for d in self.datasets], seeds, settings.batch, device, stage.dtype)
+        self.steps = settings.steps or self.feed.steps(settings.epochs or 0)
+        functions = metric_functions(settings.metrics, loss_function(stage.loss_name))
+        self.measures = [Measure(functions, d, d.test, device, stage.dtype) for d in self.datasets]
+        self.logged: list[dict[str, list[Value]]] = [{name: [] for name in functions} for _ in seeds]
+
+    def train(self) -> list[Trained]:
+        """Run the loop, from a kept state if there is one."""
+        settings, work = self.stage.settings, self.stage.work
+        smoothing = {"label_smoothing": settings.label_smoothing} if settings.label_smoothing else {}
+        label = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        result = train_loop(
+            self.replicas,
+            self.feed,
+            loss_function(self.stage.loss_name, **smoothing),
+            settings.optim,
+            self.steps,
+            frozen=self.still.parameters,
+            log_every=log_interval(self.steps, settings.log_every),
+            measure=self._measure,
+            save=self._save,
+            resume=self._kept(),
+            stop=work.stopping,
+            progress=work.progress(label, self.steps),
+        )
+        if result.stopped:
+            raise Stopped
+        models = self.replicas.singles()
+        return [self._trained(index, models[index], result) for index in range(len(self.seeds))]
+
+    def _measure(self, step: int) -> None:
+        for model, measure, logged in zip(self.replicas.singles(), self.measures, self.logged, strict=True):
+            for name, value in measure(model).items():
+                logged[name].append(value)
+
+    def _save(self, state: State) -> None:
+        tensors, plain = state.plain()
+        self.stage.work.save(self.key, (tensors, {**plain, "logged": self.logged}))
+
+    def _kept(self) -> State | None:
+        kept = self.stage.work.load(self.key)
+        if kept is None:
+            return None
+        tensors, plain = kept
+        self.logged = plain["logged"]
+        return State.of(tensors, plain)
+
+    def _trained(self, index: int, model: nn.Module, result: Result) -> Trained:
+        data, at = self.datasets[index], result.diverged.get(index)
+        return Trained(
+            state=merged_state(model),
+            values={name: values[-1] for name, values in self.logged[index].items()},
+            logged=self.logged[index],
+            losses=result.train_loss[index],
+            named=_named(model),
+            named_at_start=self.at_start[index],
+            structure=data.structure,
+            n=len(data.test),
+            digest=data.test.digest,
+            filled=self.filled[index],
+            frozen_unchanged=self.still.unchanged() if self.stage.freeze else None,
+            diverged=at._asdict() if at else None,
+        )
+
+
+class Still:
+    """What freezing keeps as it is, parameters and the buffers of modules that are frozen whole, to compare bit for bit."""
+
+    def __init__(self, model: nn.Module, parameters: list[str]) -> None:
+        self.model, self.parameters = model, parameters
+        held = set(parameters)
+        buffers = [
+            f"{path}.{name}" if path else name
+            for path, module in model.named_modules()
+            for name, _ in module.named_buffers(recurse=False)
+            if {f"{path}.{own}" if path else own for own, _ in module.named_parameters()} <= held
+            and any(True for _ in module.parameters())
+        ]
+        self.names = [*parameters, *buffers]
+        self.before = self._bits()
+
+    def _bits(self) -> dict[str, Tensor]:
+        tensors = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        return {name: tensors[name].detach().contiguous().view(-1).view(torch.uint8).clone() for name in self.names}
+
+    def unchanged(self) -> bool:
+        """Whether every bit is as it was at the start."""
+        return all(torch.equal(bits, self.before[name]) for name, bits in self._bits().items())
+
+
+def _named(model: nn.Module) -> dict[str, Tensor]:
+    """The model's named tensors."""
+    model.eval()
+    return model.named_tensors() if hasattr(model, "named_tensors") else {}  # pyright: ignore[reportCallIssue]

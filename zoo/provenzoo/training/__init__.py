@@ -1,1 +1,1 @@
-"""The one training loop and what it runs on: optimisers and schedules by name, feeds, replicas, the device."""
+"""Training: the one loop, optimisers and schedules by name, feeds, replicas, device and signals."""

@@ -1,4 +1,4 @@
-"""Batches of a split by step: the order of an epoch is drawn from (seed, "order", epoch), so any step can be asked for."""
+"""Feeds: the batch of any step, a pure function of data, seed and step, so that resuming needs no state."""
 
 import math
 from collections.abc import Sequence
@@ -9,14 +9,16 @@ from torch import Tensor
 from provenzoo.datasets.base import Split
 from provenzoo.draws import generator
 
-CHUNK_BYTES = 2**27
+CHUNK_BYTES = 64 * 2**20
+"""The most that is gathered ahead: an epoch, or as many batches as fit (at least one)."""
 
 
 class Feed:
-    """Batches for one replica `[B, ...]`, or for several that train at once `[R, B, ...]`, each from its own split.
+    """Batches of one split for one seed, or of a split a seed for stacked replicas.
 
-    One gather serves many steps, whose batches are views. The last batch of an epoch may be short; a `batch` larger than
-    the set is the whole set, in its own order.
+    Epoch e goes through the set in the order drawn by (seed, "order", e). Its last batch holds what is left
+    and is short where the batch does not divide the set. A batch as large as the set or larger is the whole
+    set, unshuffled (gradient descent). Images are augmented by (seed, "augment", step).
     """
 
     def __init__(
@@ -24,53 +26,70 @@ class Feed:
         splits: Sequence[Split],
         seeds: Sequence[int],
         batch: int,
-        device: torch.device,
+        device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.seeds = list(seeds)
-        self.inputs = [split.inputs.to(device, dtype) for split in splits]
-        self.targets = [split.targets.to(device) for split in splits]
-        self.augment = [split.augment for split in splits]
+        self.seeds = tuple(seeds)
         self.size = len(splits[0])
-        self.batch = min(batch, self.size)
-        self.steps_an_epoch = math.ceil(self.size / self.batch)
-        item = self.inputs[0][0].numel() * self.inputs[0].element_size() * len(splits)
-        self.batches_a_chunk = max(1, CHUNK_BYTES // max(1, item * self.batch))
-        self._at = (-1, -1)
-        self._orders: list[Tensor] = []
-        self._views: list[tuple[Tensor, Tensor]] = []
+        self.batch_size = min(batch, self.size)
+        self.steps_per_epoch = math.ceil(self.size / self.batch_size)
+        self._inputs = [split.inputs.to(device, dtype) for split in splits]
+        self._targets = [_as(split.targets, device, dtype) for split in splits]
+        self._augment = [split.augment for split in splits]
+        self._span = max(1, CHUNK_BYTES // self._bytes_per_batch())
+        self._ordered: tuple[int, list[Tensor]] = (-1, [])
+        self._held: tuple[int, int] = (-1, -1)
+        self._batches: tuple[Sequence[Tensor], Sequence[Tensor]] = ((), ())
 
-    def __call__(self, step: int) -> tuple[Tensor, Tensor]:
-        """The batch of a step: inputs and targets."""
-        epoch, index = divmod(step, self.steps_an_epoch)
-        chunk, offset = divmod(index, self.batches_a_chunk)
-        if (epoch, chunk) != self._at:
+    def steps(self, epochs: int) -> int:
+        """The number of steps of so many epochs."""
+        return epochs * self.steps_per_epoch
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Inputs `[B, ...]` and targets `[B]` of any step; with several seeds `[R, B, ...]`, `[R, B]`."""
+        epoch, at = divmod(step, self.steps_per_epoch)
+        chunk, at = divmod(at, self._span)
+        if self._held != (epoch, chunk):
             self._gather(epoch, chunk)
-        inputs, targets = self._views[offset]
-        return (self._augmented(inputs, step), targets) if self.augment[0] else (inputs, targets)
+        inputs, targets = self._batches[0][at], self._batches[1][at]
+        return (inputs if self._augment[0] is None else self._augmented(inputs, step)), targets
 
     def _gather(self, epoch: int, chunk: int) -> None:
-        if epoch != self._at[0] or not self._orders:
-            self._orders = [self._order(seed, epoch) for seed in self.seeds]
-        self._at = (epoch, chunk)
-        first = chunk * self.batches_a_chunk * self.batch
-        part = slice(first, first + self.batches_a_chunk * self.batch)
-        inputs = _joined([x[order[part]] for x, order in zip(self.inputs, self._orders, strict=True)])
-        targets = _joined([y[order[part]] for y, order in zip(self.targets, self._orders, strict=True)])
-        along = 0 if len(self.inputs) == 1 else 1
-        self._views = list(zip(inputs.split(self.batch, along), targets.split(self.batch, along), strict=True))
+        """One gather for many steps, whose batches are views of it."""
+        whole = self.steps_per_epoch == 1
+        if not (whole and self._batches[0]):
+            start = chunk * self._span * self.batch_size
+            take = slice(start, start + self._span * self.batch_size)
+            rows = [slice(None)] * len(self.seeds) if whole else [order[take] for order in self._order(epoch)]
+            self._batches = self._cut(self._inputs, rows), self._cut(self._targets, rows)
+        self._held = (epoch, chunk)
 
-    def _order(self, seed: int, epoch: int) -> Tensor:
-        if self.batch == self.size:
-            return torch.arange(self.size, device=self.targets[0].device)
-        return torch.randperm(self.size, generator=generator(seed, "order", epoch)).to(self.targets[0].device)
+    def _order(self, epoch: int) -> list[Tensor]:
+        """The order of an epoch `[N]`, one a seed."""
+        if self._ordered[0] != epoch:
+            orders = [torch.randperm(self.size, generator=generator(seed, "order", epoch)) for seed in self.seeds]
+            self._ordered = (epoch, [order.to(self._inputs[0].device) for order in orders])
+        return self._ordered[1]
+
+    def _cut(self, tensors: list[Tensor], rows: Sequence[Tensor | slice]) -> Sequence[Tensor]:
+        taken = [tensor[row] for tensor, row in zip(tensors, rows, strict=True)]
+        if len(taken) == 1:
+            return taken[0].split(self.batch_size)
+        return torch.stack(taken).split(self.batch_size, dim=1)
 
     def _augmented(self, inputs: Tensor, step: int) -> Tensor:
-        parts = [inputs] if len(self.inputs) == 1 else list(inputs)
-        draws = [generator(seed, "augment", step) for seed in self.seeds]
-        moved = [a(x, g) if a else x for a, x, g in zip(self.augment, parts, draws, strict=True)]
-        return _joined(moved)
+        parts = [inputs] if len(self.seeds) == 1 else inputs.unbind()
+        changed = [
+            augment(part, generator(seed, "augment", step)) if augment else part
+            for augment, part, seed in zip(self._augment, parts, self.seeds, strict=True)
+        ]
+        return changed[0] if len(changed) == 1 else torch.stack(changed)
+
+    def _bytes_per_batch(self) -> int:
+        item = sum(inputs[0].numel() * inputs.element_size() for inputs in self._inputs)
+        return max(1, item * self.batch_size)
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.stack(parts)
+def _as(targets: Tensor, device: torch.device | str, dtype: torch.dtype) -> Tensor:
+    """Labels stay whole numbers; targets that are real numbers take the stage's dtype."""
+    return targets.to(device, dtype) if targets.is_floating_point() else targets.to(device)

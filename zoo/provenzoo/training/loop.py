@@ -1,184 +1,247 @@
-"""The training loop: as fast as a hand-written one, exact to resume, honest when it diverges."""
+"""The one loop: replicas, a feed, a loss and an optimiser for so many steps, exactly resumable at any."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from provenzoo.draws import derive
+from provenzoo.errors import ZooError
+from provenzoo.models.split import load_merged, merged_state
+from provenzoo.training import optim as optimisers
 from provenzoo.training.feed import Feed
-from provenzoo.training.optim import Optim, clip_gradients, optimiser_state, parameter_groups, restore_optimiser
-from provenzoo.training.replicas import is_stochastic, seed_step, train_mode
+from provenzoo.training.optim import Optim
+from provenzoo.training.replicas import Replicas
+from provenzoo.training.runtime import Every, Progress
+from provenzoo.training.state import Divergence, State
 
 CHECK_EVERY = 50
-"""Steps between two looks at the losses for values that are not finite."""
-SAVE_SECONDS = 10.0
-SHOW_SECONDS = 0.1
+"""Steps between two looks at the losses: reading a number from the device stops it."""
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Outputs `[..., B, K]` and targets `[..., B]` to one number a replica `[...]`."""
 
 
-class Progress(Protocol):
-    """What the loop tells of its advance."""
-
-    def update(self, step: int, loss: float | None) -> None:
-        """Show a step and, now and then, its loss."""
-        ...
-
-
-@dataclass
-class State:
-    """Where training stands after `step` steps: what a resumed loop starts from."""
-
-    step: int
-    tensors: dict[str, Tensor]
-    """`model/<name>`, `optim/<key>/<name>` and `train-loss` `[R, step]`."""
-    diverged: dict[int, tuple[int, str]]
-
-
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Result:
-    """What a loop gives: losses `[R, steps]` (NaN after a lone replica diverged), and whether it was stopped."""
+    """What a training gives beside the replicas' parameters.
 
-    losses: Tensor
-    diverged: dict[int, tuple[int, str]] = field(default_factory=dict)
-    """Replica -> (step, parameter) of the first value that was not finite."""
+    `train_loss` is `[R, steps]` float32, the loss of each batch before its update; NaN where it did not run.
+    """
+
+    train_loss: Tensor
+    diverged: dict[int, Divergence]
     stopped: bool = False
 
 
-@dataclass
-class Loop:
-    """One model (or several, stacked) trained on a feed."""
+def train(
+    replicas: Replicas,
+    feed: Feed,
+    loss: Loss,
+    optim: Optim,
+    steps: int,
+    *,
+    frozen: Iterable[str] = (),
+    log_every: int | None = None,
+    measure: Callable[[int], None] | None = None,
+    save: Callable[[State], None] | None = None,
+    save_seconds: float = 10.0,
+    resume: State | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    progress: Progress | None = None,
+) -> Result:
+    """Train the replicas in place.
 
-    model: nn.Module
-    feed: Feed
-    loss: Callable[[Tensor, Tensor], Tensor]
-    optim: Optim
-    steps: int
-    log_steps: Sequence[int]
-    measure: Callable[[int], None] = lambda step: None
-    """Called at each logged step, with the model as it is after so many steps."""
-    save: Callable[[State], None] | None = None
-    stopping: Callable[[], bool] = lambda: False
-    progress: Progress | None = None
-    save_seconds: float = SAVE_SECONDS
+    `frozen` parameters, by name, stay as they are. `measure(step)` is called in eval mode, without gradients,
+    at step 0, every `log_every` steps and at the end. `save` is given the state every `save_seconds`, when
+    `stop()` becomes true (then training ends) and at the end; with `resume` it goes on from there, and what
+    was measured up to it is not measured again.
 
-    def __post_init__(self) -> None:
-        self.replicas = len(self.feed.seeds)
-        self.replicated = self.replicas > 1
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimiser = self.optim.build(parameter_groups(self.model, self.optim, self.replicated))
-        self.rates = [(group, group["lr"]) for group in self.optimiser.param_groups]
-        self.losses = torch.full((self.replicas, self.steps), float("nan"))
-        self.diverged: dict[int, tuple[int, str]] = {}
-        self.step = 0
+    Losses are looked at every 50 steps and where something is measured. A replica that is not finite is
+    noted; others stacked beside it go on unharmed, and if none is left the remaining steps are skipped,
+    though not their measurements. Everything frozen is a ZooError.
+    """
+    freeze(replicas.module, frozen)
+    training = _Training(replicas, feed, loss, optim, steps)
+    if resume:
+        training.restore(resume)
+    with _own_draws(replicas.device), progress or contextlib.nullcontext():
+        stopped = _run(training, log_every or steps, measure or (lambda _: None), save, save_seconds, stop, progress)
+    return Result(training.losses.cpu(), training.diverged, stopped)
+
+
+def _run(
+    training: "_Training",
+    log_every: int,
+    measure: Callable[[int], None],
+    save: Callable[[State], None] | None,
+    save_seconds: float,
+    stop: Callable[[], bool],
+    progress: Progress | None,
+) -> bool:
+    """The steps that are left; whether it was told to stop before the last."""
+    steps = training.steps
+    time_to_save, time_to_show = Every(save_seconds), Every(0.1)
+    if training.done == 0:
+        training.measured(measure)
+    while training.done < steps:
+        if training.lost:
+            training.done += 1
+        else:
+            training.advance()
+        step = training.done
+        logged = step % log_every == 0 or step == steps
+        if (logged or step % CHECK_EVERY == 0) and not training.lost:
+            training.check()
+        if logged:
+            training.measured(measure)
+        if progress and progress.live and time_to_show():
+            progress.update(step, training.last_loss())
+        if save and (step == steps or time_to_save()):
+            save(training.state())
+            time_to_save.restart()
+        if step < steps and stop():
+            if save:
+                save(training.state())
+            return True
+    return False
+
+
+class _Training:
+    """A training after `done` steps: everything that changes as it goes on."""
+
+    def __init__(self, replicas: Replicas, feed: Feed, loss: Loss, optim: Optim, steps: int) -> None:
+        self.replicas, self.module, self.feed, self.loss = replicas, replicas.module, feed, loss
+        self.optim, self.steps, self.done = optim, steps, 0
+        self.optimiser = optimisers.build(optim, self.module, replicas.stacked)
+        self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        self.losses = torch.full((len(replicas), steps), torch.nan, device=replicas.device)
+        self.diverged: dict[int, Divergence] = {}
         self._pending: list[Tensor] = []
-        self._saved = self._shown = time.monotonic()
+        self._factor: float | None = None
+        self._draws: bool | None = None
+        set_mode(self.module)
 
-    def run(self, resume: State | None = None) -> Result:
-        """Train to the end, or until told to stop; then the state was saved."""
-        if resume:
-            self._restore(resume)
-        stochastic = is_stochastic(self.model)
-        train_mode(self.model)
-        with torch.random.fork_rng() if stochastic else nullcontext():
-            if not resume and 0 in self.log_steps:
-                self.measure(0)
-            for end in self._ends():
-                self._advance(end, stochastic)
-                self._settle()
-                if self.step == end and end in self.log_steps:
-                    self.measure(end)
-                if self.stopping() and self.step < self.steps:
-                    self._keep()
-                    return Result(self.losses, self.diverged, stopped=True)
-                if time.monotonic() - self._saved > self.save_seconds:
-                    self._keep()
-        self._keep()
-        return Result(self.losses, self.diverged)
+    @property
+    def lost(self) -> bool:
+        """Whether every replica has diverged."""
+        return len(self.diverged) == len(self.replicas)
 
-    def _ends(self) -> Iterator[int]:
-        """The steps at which the losses are looked at: they depend on the settings alone, so a resumed run has the same."""
-        ends = {*range(0, self.steps, CHECK_EVERY), *self.log_steps, self.steps}
-        return iter(sorted(end for end in ends if end > self.step))
+    def advance(self) -> None:
+        """One step of the optimiser."""
+        inputs, targets = self.feed.batch(self.done)
+        for parameter in self.parameters:
+            parameter.grad = None
+        value = self.loss(self._forward(inputs), targets)
+        value.backward(torch.ones_like(value) if self.replicas.stacked else None)
+        if self.optim.clip:
+            optimisers.clip_gradients(self.parameters, self.optim.clip, self.replicas.stacked)
+        factor = self.optim.schedule.factor(self.done, self.steps)
+        if factor != self._factor:
+            optimisers.set_factor(self.optimiser, factor)
+            self._factor = factor
+        self.optimiser.step()
+        self._pending.append(value.detach())
+        self.done += 1
 
-    def _advance(self, end: int, stochastic: bool) -> None:
-        model, feed, loss, optimiser = self.model, self.feed, self.loss, self.optimiser
-        schedule, clip, stopping, pending = self.optim.schedule, self.optim.clip, self.stopping, self._pending
-        varying = schedule.name != "constant" or schedule.warmup > 0
-        ones = torch.ones(self.replicas, device=self.parameters[0].device) if self.replicated else None
-        if len(self.diverged) == self.replicas:
-            self.step = end
-            return
-        while self.step < end and not stopping():
-            if varying:
-                factor = schedule.factor(self.step, self.steps)
-                for group, rate in self.rates:
-                    group["lr"] = rate * factor
-            if stochastic:
-                seed_step(feed.seeds[0], self.step)
-            inputs, targets = feed(self.step)
-            for parameter in self.parameters:
-                parameter.grad = None
-            value = loss(model(inputs), targets)
-            value.backward(ones)
-            if clip is not None:
-                clip_gradients(self.parameters, clip, self.replicated)
-            optimiser.step()
-            pending.append(value.detach())
-            self.step += 1
-            now = time.monotonic()
-            if now - self._shown > SHOW_SECONDS:
-                self._show(now)
-            if now - self._saved > self.save_seconds and self.step < end:
-                self._settle()
-                self._keep()
+    def _forward(self, inputs: Tensor) -> Tensor:
+        """The outputs; a model that draws (dropout) does so from (seed, "step", step).
 
-    def _settle(self) -> None:
-        """Move the losses of the last steps into place and look for values that are not finite."""
-        first = self.step - len(self._pending)
+        Whether it draws is seen in the first step: seeding torch each time would slow a tiny model.
+        """
+        if self._draws is False:
+            return self.module(inputs)
+        torch.manual_seed(derive(self.replicas.seeds[0], "step", self.done))
+        before = None if self._draws else _generator_states(inputs.device)
+        outputs = self.module(inputs)
+        if before is not None:
+            self._draws = not all(map(torch.equal, before, _generator_states(inputs.device)))
+        if self._draws and self.replicas.stacked:
+            raise ZooError("a model that draws as it trains (dropout) cannot train its seeds at once")
+        return outputs
+
+    def measured(self, measure: Callable[[int], None]) -> None:
+        """Measure in eval mode, and go back to training."""
+        self.module.eval()
+        with torch.no_grad():
+            measure(self.done)
+        set_mode(self.module)
+
+    def last_loss(self) -> float:
+        """The mean loss of the last step."""
+        return self._pending[-1].mean().item() if self._pending else self.losses[:, self.done - 1].mean().item()
+
+    def check(self) -> None:
+        """Note the replicas that are not finite: by their losses, and at the end by their parameters too."""
+        self._flush()
+        finite = self.losses[:, : self.done].isfinite()
+        at_end = self.done == self.steps
+        if at_end or not finite.all():
+            broken = self.replicas.broken()
+            for r, row in enumerate(finite.tolist()):
+                if r not in self.diverged and (not all(row) or (at_end and r in broken)):
+                    step = self.done if all(row) else row.index(False)
+                    self.diverged[r] = Divergence(step, broken.get(r, "loss"))
+
+    def _flush(self) -> None:
         if self._pending:
-            block = torch.stack(self._pending).to("cpu", torch.float32).view(len(self._pending), self.replicas).T
-            self.losses[:, first : self.step] = block
+            self.losses[:, self.done - len(self._pending) : self.done] = torch.stack(self._pending, -1)
             self._pending.clear()
-            for replica in torch.nonzero(~block.isfinite().all(dim=1)).flatten().tolist():
-                at = first + int(torch.nonzero(~block[replica].isfinite())[0])
-                self.diverged.setdefault(replica, (at, self._not_finite(replica) or "loss"))
-        if self.step in self.log_steps:
-            for replica in range(self.replicas):
-                if replica not in self.diverged and (name := self._not_finite(replica)):
-                    self.diverged[replica] = (self.step, name)
 
-    def _not_finite(self, replica: int) -> str | None:
-        """The first parameter of a replica that is not finite."""
-        for name, parameter in self.model.named_parameters():
-            values = parameter[replica] if self.replicated else parameter
-            if not bool(values.isfinite().all()):
-                return name
-        return None
+    def state(self) -> State:
+        """A copy of all that going on needs."""
+        self._flush()
+        return State(
+            step=self.done,
+            model=_copies(merged_state(self.module)),
+            optimiser=_copies(optimisers.optimiser_state(self.optimiser, self.module)),
+            losses=self.losses[:, : self.done].to("cpu", copy=True),
+            diverged=dict(self.diverged),
+        )
 
-    def _show(self, now: float) -> None:
-        self._shown = now
-        if self.progress:
-            self.progress.update(self.step, float(self._pending[-1].mean()) if self._pending else None)
+    def restore(self, state: State) -> None:
+        """Go on from a state."""
+        load_merged(self.module, state.model)
+        optimisers.restore_optimiser(self.optimiser, self.module, state.optimiser)
+        self.losses[:, : state.step] = state.losses.to(self.losses.device)
+        self.done, self.diverged = state.step, dict(state.diverged)
 
-    # --- state ----------------------------------------------------------------------------------------------------
 
-    def _keep(self) -> None:
-        self._saved = time.monotonic()
-        if self.save:
-            tensors = {f"model/{name}": tensor for name, tensor in self.model.state_dict().items()}
-            tensors |= {f"optim/{n}": t for n, t in optimiser_state(self.optimiser, self.model).items()}
-            tensors["train-loss"] = self.losses[:, : self.step].clone()
-            self.save(State(self.step, tensors, dict(self.diverged)))
+def freeze(model: nn.Module, names: Iterable[str]) -> None:
+    """Keep the named parameters as they are; nothing left to train is a ZooError."""
+    names = set(names)
+    for name, parameter in model.named_parameters():
+        if name in names:
+            parameter.requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ZooError("everything is frozen, so there is nothing to train; freeze fewer groups")
 
-    def _restore(self, state: State) -> None:
-        def part(prefix: str) -> dict[str, Any]:
-            return {n.removeprefix(prefix): t for n, t in state.tensors.items() if n.startswith(prefix)}
 
-        self.model.load_state_dict(part("model/"))
-        restore_optimiser(self.optimiser, self.model, part("optim/"))
-        self.losses[:, : state.step] = state.tensors["train-loss"]
-        self.diverged = dict(state.diverged)
-        self.step = state.step
+def set_mode(model: nn.Module) -> None:
+    """Training mode, but eval mode for modules whose every parameter is frozen.
+
+    So the running statistics of a frozen BatchNorm stay, and a frozen block has no dropout.
+    """
+    model.train()
+    for module in model.modules():
+        trains = [parameter.requires_grad for parameter in module.parameters()]
+        if trains and not any(trains):
+            module.eval()
+
+
+def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
+@contextlib.contextmanager
+def _own_draws(device: torch.device) -> Iterator[None]:
+    """Leave torch's global generators as they were found."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        yield
+
+
+def _generator_states(device: torch.device) -> list[Tensor]:
+    states = [torch.get_rng_state()]
+    return states if device.type == "cpu" else [*states, torch.get_device_module(device).get_rng_state()]

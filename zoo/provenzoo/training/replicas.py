@@ -1,4 +1,4 @@
-"""Replicas: one model a seed, trained alone or, stacked into one module with a leading `[R]`, at once."""
+"""Replicas: the seeds of a stage that one loop trains, alone or several at once."""
 
 import copy
 from collections.abc import Sequence
@@ -6,98 +6,87 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from provenzoo.draws import derive
-from provenzoo.errors import ZooError
+from provenzoo import checkpoint
+from provenzoo.models.split import merged_state
 
-AT_ONCE = 2**21
-"""Parameters times batch of a replica up to which training at once pays. An MLP of 2,762 parameters at batch 256
-(0.7 M) trains 3 seeds at once in 0.6 of the time that they take in turn, one of 20,000 at batch 256 (5 M) in 1.0."""
-
-
-def groups_of_seeds(model: nn.Module, seeds: Sequence[int], batch: int) -> list[list[int]]:
-    """Which seeds train at once: all, where the model can and its size says that it pays, else each alone."""
-    size = sum(p.numel() for p in model.parameters()) * batch
-    at_once = getattr(model, "replicable", False) and len(seeds) > 1 and size <= AT_ONCE
-    return [list(seeds)] if at_once else [[seed] for seed in seeds]
+AT_ONCE = 1_000_000
+"""Parameters times batch up to which seeds train at once (see `groups_of_seeds`)."""
 
 
-def stacked(models: Sequence[nn.Module]) -> nn.Module:
-    """One module of several of the same kind: parameters and buffers `[R, ...]`. One model stays as it is."""
-    if len(models) == 1:
-        return models[0]
-    whole = copy.deepcopy(models[0])
-    with torch.no_grad():
-        for name, parameter in list(whole.named_parameters()):
-            parts = [dict(model.named_parameters())[name] for model in models]
-            _put(whole, name, nn.Parameter(torch.stack([p.detach() for p in parts]), parameter.requires_grad))
-    return whole
+def groups_of_seeds(model_class: type, seeds: Sequence[int], parameters: int, batch: int) -> list[list[int]]:
+    """The seeds that train at once: all of them where that pays, else each alone.
+
+    It pays while a step's time is mostly overhead: where one replica's parameters times the batch are at
+    most 10^6. Measured on one CPU thread (`mlp`, AdamW, CPU time of R steps alone over a step of R at once):
+
+        parameters x batch    R = 3         R = 10
+        2e4 .. 2e5            2.0 .. 2.4    4.9 .. 6.2
+        3e5 .. 7e5            1.7 .. 2.5    2.4 .. 4.4
+        1e6 .. 3e6            0.7 .. 1.5    0.5 .. 1.8
+        above 5e6             0.6 .. 1.4    0.7 .. 1.6
+
+    The rule knows sizes only, so that a resumed run groups its seeds as the first did.
+    """
+    if getattr(model_class, "replicable", False) and parameters * batch <= AT_ONCE:
+        return [list(seeds)]
+    return [[seed] for seed in seeds]
 
 
-def unstacked(whole: nn.Module, like: Sequence[nn.Module]) -> list[nn.Module]:
-    """The models of a stacked module, written into `like`."""
-    if len(like) == 1:
-        return [whole]
-    for index, model in enumerate(like):
-        model.load_state_dict({name: tensor[index] for name, tensor in whole.state_dict().items()})
-    return list(like)
+class Replicas:
+    """One model a seed, and the `module` that trains: the model itself, or all of them stacked.
+
+    One seed alone has no replica axis, which would cost 10-16 %. Several are one module whose parameters and
+    buffers are `[R, ...]`; its class must be `replicable`. The models are taken over.
+    """
+
+    def __init__(self, models: Sequence[nn.Module], seeds: Sequence[int]) -> None:
+        self.seeds = tuple(seeds)
+        self.stacked = len(self.seeds) > 1
+        self.module = _stack(models) if self.stacked else models[0]
+        self._models = list(models)
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.module.parameters()).device
+
+    def states(self) -> list[dict[str, Tensor]]:
+        """The state dict of each seed under unsplit names, without a replica axis."""
+        state = merged_state(self.module)
+        return [checkpoint.pick(state, r) for r in range(len(self))] if self.stacked else [state]
+
+    def singles(self) -> list[nn.Module]:
+        """A model for each seed, without a replica axis, with its parameters as they are now."""
+        if self.stacked:
+            for model, state in zip(self._models, self.states(), strict=True):
+                model.load_state_dict(state)
+        return self._models
+
+    def broken(self) -> dict[int, str]:
+        """Replica -> its first parameter that is not finite, for those that have one."""
+        names, parameters = zip(*self.module.named_parameters(), strict=True)
+        each = [p.detach() if self.stacked else p.detach().unsqueeze(0) for p in parameters]
+        finite = torch.stack([rows(tensor).isfinite().all(1) for tensor in each], 1).tolist()
+        return {r: names[flags.index(False)] for r, flags in enumerate(finite) if not all(flags)}
 
 
-def _put(module: nn.Module, path: str, parameter: nn.Parameter) -> None:
-    owner, _, name = path.rpartition(".")
-    setattr(module.get_submodule(owner), name, parameter)
+def rows(tensor: Tensor) -> Tensor:
+    """A replica a row: `[R, ...] -> [R, n]`, where n is 1 for `[R]`."""
+    return tensor.unsqueeze(-1).flatten(1)
 
 
-def freeze(model: nn.Module, names: Sequence[str]) -> None:
-    """Take parameters out of training. Freezing all is an error."""
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name not in set(names))
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ZooError("everything is frozen, so there is nothing to train")
-
-
-def train_mode(model: nn.Module) -> None:
-    """Training mode, but for modules whose every parameter is frozen: their buffers and their dropout stay still."""
-    model.train()
-    for module in frozen_modules(model):
-        module.eval()
-
-
-def frozen_modules(model: nn.Module) -> list[nn.Module]:
-    """The modules that have parameters, all of them frozen."""
-    return [
-        module
-        for module in model.modules()
-        if (parameters := list(module.parameters())) and not any(p.requires_grad for p in parameters)
-    ]
-
-
-def frozen_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of every frozen parameter and of the buffers of frozen modules, by name."""
-    held = {name: p for name, p in model.named_parameters() if not p.requires_grad}
-    still = set(frozen_modules(model))
-    for path, module in model.named_modules():
-        if module in still:
-            held |= {f"{path}.{name}": b for name, b in module.named_buffers(recurse=False)}
-    return {name: tensor.detach().clone() for name, tensor in held.items()}
-
-
-def same_bits(before: dict[str, Tensor], after: dict[str, Tensor]) -> bool:
-    """Whether two sets of tensors are equal bit for bit."""
-    return before.keys() == after.keys() and all(
-        torch.equal(_bits(tensor), _bits(after[name])) for name, tensor in before.items()
-    )
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-
-
-def is_stochastic(model: nn.Module) -> bool:
-    """Whether a forward pass in training draws random numbers (dropout, stochastic depth)."""
-    rates = (getattr(module, name, 0) for module in model.modules() for name in ("p", "drop_prob"))
-    return any(isinstance(rate, float) and rate > 0 for rate in rates)
-
-
-def seed_step(seed: int, step: int) -> None:
-    """Seed torch's global generators for one training step of a stochastic model."""
-    torch.manual_seed(derive(seed, "step", step))
+def _stack(models: Sequence[nn.Module]) -> nn.Module:
+    """One module with the parameters and buffers of all; tied ones stay tied."""
+    stacked = copy.deepcopy(models[0])
+    made: dict[int, nn.Parameter] = {}
+    for name, tensor in checkpoint.stack([model.state_dict() for model in models]).items():
+        path, _, leaf = name.rpartition(".")
+        owner = stacked.get_submodule(path)
+        old = getattr(owner, leaf)
+        if isinstance(old, nn.Parameter):
+            tensor = made.setdefault(id(tensor), nn.Parameter(tensor, requires_grad=old.requires_grad))
+        setattr(owner, leaf, tensor)
+    return stacked

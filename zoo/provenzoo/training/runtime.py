@@ -1,122 +1,170 @@
-"""What a run runs on: the device, its determinism, signals, progress on standard error."""
+"""What a run needs of its machine: a device, signals as a flag, messages and a bar on standard error."""
 
+import contextlib
 import os
 import platform
 import signal
 import sys
+import threading
 import time
-from types import FrameType, TracebackType
+from collections.abc import Callable
+from functools import cache
+from importlib import metadata
+from types import FrameType
 from typing import Any
 
+import rich.progress
 import torch
+from rich.console import Console
 
-from provenzoo.errors import ZooError
+from provenzoo.errors import UsageError
+from provenzoo.plain import did_you_mean
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+# --- device -------------------------------------------------------------------------------------------------
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device of a name; `auto` is CUDA, then MPS, then the CPU. One that is not there is an error."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    """The device of a name; `auto` is CUDA or else the CPU. One that is not there is a UsageError.
+
+    `mps` is taken only when it is named: it has no float64.
+    """
+    if name not in DEVICES:
+        raise UsageError(f"device: no device {name!r}{did_you_mean(name, DEVICES)}")
+    there = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
     if name == "auto":
-        name = next(kind for kind, available in there.items() if available)
-    if not there.get(name, False):
-        raise ZooError(f"device={name}: there is none here; use device=cpu or device=auto")
+        return torch.device("cuda" if there["cuda"]() else "cpu")
+    if name in there and not there[name]():
+        raise UsageError(f"device: this machine has no {name} that torch can use; take device=cpu or device=auto")
     return torch.device(name)
 
 
 def deterministic(device: torch.device) -> None:
-    """Ask the CUDA libraries for deterministic algorithms; the CPU's are."""
+    """On CUDA, choose kernels that give the same bits every time (where torch has them); a CPU's do."""
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False
-        torch.backends.cudnn.deterministic = True
         torch.use_deterministic_algorithms(True, warn_only=True)
 
 
 def environment() -> dict[str, Any]:
-    """The versions and the machine that numbers were made with."""
-    from importlib.metadata import version
-
-    packages = ("torch", "torchvision", "timm", "safetensors", "numpy")
-    return {
-        "python": platform.python_version(),
-        **{name: version(name) for name in packages},
-        "system": f"{platform.system()} {platform.machine()}",
-        "threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }
+    """What a run's numbers may depend on beside its recipe."""
+    found: dict[str, Any] = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in ("torch", "torchvision", "timm"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    found["threads"] = torch.get_num_threads()
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
 
 
-def say(text: str) -> None:
-    """A message on standard error."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def signal_name(number: int) -> str:
-    """`Ctrl-C` or the signal's name."""
-    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+# --- signals ------------------------------------------------------------------------------------------------
 
 
 class Stop:
-    """While it is entered, the first SIGINT or SIGTERM only asks to stop; a second Ctrl-C interrupts at once."""
+    """Inside, SIGINT and SIGTERM set a flag instead of ending the process; a second Ctrl-C ends it at once.
+
+    `signal` is the number of the signal that came first. Outside the main thread, which alone gets signals,
+    nothing is changed.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self._before: dict[int, Any] = {}
+        self._before: dict[signal.Signals, Any] = {}
 
     @property
     def requested(self) -> bool:
         """Whether a signal came."""
         return self.signal is not None
 
+    def __call__(self) -> bool:
+        return self.signal is not None
+
     def __enter__(self) -> "Stop":
-        for number in (signal.SIGINT, signal.SIGTERM):
-            try:
-                self._before[number] = signal.signal(number, self._note)
-            except ValueError:  # not in the main thread, where no signal arrives
-                break
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._came) for number in self.SIGNALS}
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exception: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None and number == signal.SIGINT:
+    def _came(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.signal = number
+        self.signal = self.signal or number
+
+
+def signal_name(number: int) -> str:
+    """`Ctrl-C` or the signal's own name, such as SIGTERM."""
+    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+
+
+class Every:
+    """True once in so many seconds, counted from the last time or `restart`."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._clock = seconds, clock
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from now."""
+        self._due = self._clock() + self._seconds
+
+    def __call__(self) -> bool:
+        if self._clock() < self._due:
+            return False
+        self.restart()
+        return True
+
+
+# --- standard error -----------------------------------------------------------------------------------------
+
+
+@cache
+def _console() -> Console:
+    return Console(stderr=True, highlight=False)
+
+
+def say(text: str) -> None:
+    """A line for the reader, on standard error."""
+    print(text, file=sys.stderr, flush=True)
 
 
 class Progress:
-    """A bar with loss and rate on standard error, where that is a terminal; else nothing."""
+    """While entered, a bar with loss and rate on standard error; nothing where that is no terminal."""
 
     def __init__(self, label: str, steps: int) -> None:
-        self.label, self.steps = label, steps
-        self._bar: Any = None
-        self._began = time.monotonic()
+        self.live = _console().is_terminal
+        self._bar = rich.progress.Progress(
+            rich.progress.TextColumn("{task.description}"),
+            rich.progress.BarColumn(),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.TextColumn("{task.fields[told]}"),
+            rich.progress.TimeRemainingColumn(),
+            console=_console(),
+            auto_refresh=False,
+            transient=True,
+            disable=not self.live,
+        )
+        self._task = self._bar.add_task(label, total=steps, told="")
+        self._first: tuple[int, float] | None = None
 
     def __enter__(self) -> "Progress":
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
-
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            note = TextColumn("{task.fields[note]}")
-            self._bar = Bar(*columns, note, console=Console(stderr=True), auto_refresh=False, transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task(self.label, total=self.steps, note="")
-            self._first: int | None = None
+        self._bar.start()
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._bar:
-            self._bar.stop()
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
 
-    def update(self, step: int, loss: float | None) -> None:
-        """Show a step, the loss and the steps a second."""
-        if self._bar:
-            if self._first is None:
-                self._first, self._began = step, time.monotonic()
-            rate = (step - self._first) / max(1e-9, time.monotonic() - self._began)
-            note = f"loss {loss:.4f}  " if loss is not None else ""
-            self._bar.update(self._task, completed=step, note=f"{note}{rate:,.0f} steps/s" if rate else note, refresh=True)
+    def update(self, step: int, loss: float) -> None:
+        """Show that so many steps are done, and the loss of the last."""
+        now = time.monotonic()
+        first_step, began = self._first = self._first or (step, now)
+        rate = f"{(step - first_step) / (now - began):.0f} steps/s" if now > began else ""
+        self._bar.update(self._task, completed=step, told=f"loss {loss:.4g}  {rate}", refresh=True)
