@@ -120,9 +120,7 @@ def test_the_digest_changes_with_a_bit_a_shape_a_dtype_or_a_name(change):
 
 def test_stacked_states_are_picked_apart_again(tmp_path):
     block = nn.Linear(2, 2)
-    states = [
-        {"a": torch.full((2,), float(r)), **nn.ModuleList([block, block]).state_dict()} for r in range(3)
-    ]
+    states = [{"a": torch.full((2,), float(r)), **nn.ModuleList([block, block]).state_dict()} for r in range(3)]
     stacked = checkpoint.stack(states)
     assert stacked["a"].shape == (3, 2) and stacked["0.weight"] is stacked["1.weight"]
     checkpoint.save(tmp_path / "w.safetensors", stacked)

@@ -49,9 +49,7 @@ def test_what_is_no_bound_is_refused(text: str) -> None:
         read(Claim, {"says": "", "metric": "a.b", "holds": text}, "claim")
 
 
-@pytest.mark.parametrize(
-    ("over", "value"), [("mean", 1.25), ("min", 1.0), ("max", 1.5), ("all", 1.5)]
-)
+@pytest.mark.parametrize(("over", "value"), [("mean", 1.25), ("min", 1.0), ("max", 1.5), ("all", 1.5)])
 def test_the_value_is_over_the_seeds_and_for_all_the_worst_one(over: str, value: float) -> None:
     assert verdict("train.loss", "<= 2", over).value == value
 
@@ -82,7 +80,9 @@ def test_differences_and_ratios_are_taken_seed_by_seed_at_the_same_labels() -> N
 
 def test_steps_are_consecutive_differences_along_an_axis() -> None:
     falling = verdict({"steps": ["judge[arm=x,loops=*].in.loss", "loops"]}, "< 0", "all")
-    assert not falling.holds and falling.value == pytest.approx(0.5) and "loops=3" in falling.at and "seed 1" in falling.at
+    assert (
+        not falling.holds and falling.value == pytest.approx(0.5) and "loops=3" in falling.at and "seed 1" in falling.at
+    )
     assert verdict({"steps": ["judge[arm=x,loops=*].in.loss", "loops"]}, "< 0").holds
 
 
@@ -107,7 +107,7 @@ def test_a_null_never_holds() -> None:
     ],
 )
 def test_a_misspelt_path_is_named_with_the_nearest(metric: object, says: str) -> None:
-    with pytest.raises(ZooError, match="claims.it: ") as caught:
+    with pytest.raises(ZooError, match=r"claims\.it: ") as caught:
         verdict(metric, ">= 0")
     assert says in str(caught.value)
 

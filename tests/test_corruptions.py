@@ -104,9 +104,7 @@ def test_every_corruption_stays_in_range_on_grey_and_on_rgb(images, name):
 @pytest.mark.parametrize("name", STRENGTHS)
 def test_a_severity_is_its_own_parameter_as_the_table_says(images, name):
     own, table = STRENGTHS[name]
-    assert torch.equal(
-        corrupted(images, name=name, severity=4), corrupted(images, name=name, **{own: table[3]})
-    )
+    assert torch.equal(corrupted(images, name=name, severity=4), corrupted(images, name=name, **{own: table[3]}))
 
 
 @pytest.mark.parametrize(

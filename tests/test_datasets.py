@@ -201,9 +201,7 @@ def test_cropping_shifts_each_image_by_its_own_draw_over_black():
     padded = torch.nn.functional.pad(images, [2] * 4)
     found = set()
     for image, wide in zip(shifted, padded, strict=True):
-        windows = [
-            (r, c) for r in range(5) for c in range(5) if torch.equal(image, wide[:, r : r + 28, c : c + 28])
-        ]
+        windows = [(r, c) for r in range(5) for c in range(5) if torch.equal(image, wide[:, r : r + 28, c : c + 28])]
         assert windows
         found.update(windows)
     assert len(found) > 12
@@ -317,9 +315,7 @@ def test_a_sample_never_passes_for_the_whole_set(nowhere):
 
 @whole_set
 def test_another_set_of_the_same_shape_does_not_pass(nowhere):
-    with pytest.raises(
-        ZooError, match=r"t10k-labels-idx1-ubyte\.gz: of the right shape, but not the published"
-    ):
+    with pytest.raises(ZooError, match=r"t10k-labels-idx1-ubyte\.gz: of the right shape, but not the published"):
         _ = create_dataset("mnist", root=str(DEBIAN)).test
 
 

@@ -44,7 +44,9 @@ def test_a_folder_loads_as_the_module_that_was_saved_in_eval_mode(folder: Path) 
     for seed in (0, 1):
         model = provenzoo.load(f"local:{folder}", seed=seed)
         saved = provenzoo.create_model("mlp", seed=seed, features=4, num_classes=3, hidden=5)
-        assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), saved.state_dict().values(), strict=True))
+        assert all(
+            torch.equal(a, b) for a, b in zip(model.state_dict().values(), saved.state_dict().values(), strict=True)
+        )
         assert not model.training and model.provenance["seed"] == seed and model.provenance["recipe"] == "test"
 
 

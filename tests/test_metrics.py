@@ -69,11 +69,7 @@ def slow_rank(encodings: torch.Tensor, label: list[int]) -> float:
         for j in range(tokens):
             if i != j and abs(i // side - j // side) <= 1 and abs(i % side - j % side) <= 1:
                 a, b = label[i], label[j]
-                lower = [
-                    cosine(points[a], points[c]) < cosine(points[a], points[b])
-                    for c in range(tokens)
-                    if c != a
-                ]
+                lower = [cosine(points[a], points[c]) < cosine(points[a], points[b]) for c in range(tokens) if c != a]
                 ranks.append(sum(lower) / (tokens - 2))
     return sum(ranks) / len(ranks)
 

@@ -220,9 +220,7 @@ def test_encodings_permuted_as_the_images_are_give_the_same_logits(attention, po
     shuffled = permuted(images, Permute(cell=cell, draw=1))
     torch.testing.assert_close(moved(shuffled), plain(images), atol=1e-10, rtol=0)
     assert (plain(shuffled) - plain(images)).abs().max() > 1e-3
-    assert torch.equal(
-        moved.named_tensors()["positional_encodings"], plain.pos_embed[0, plain.num_prefix_tokens :]
-    )
+    assert torch.equal(moved.named_tensors()["positional_encodings"], plain.pos_embed[0, plain.num_prefix_tokens :])
 
 
 def test_cells_that_cut_patches_are_an_error():

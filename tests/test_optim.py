@@ -44,10 +44,7 @@ def test_a_stage_may_hold_the_node():
     class Stage(Settings):
         optim: Optim = Optim()
 
-    assert (
-        Stage.model_validate({"optim": {"name": "sgd", "momentum": 0.5}}).optim.own.model_dump()["momentum"]
-        == 0.5
-    )
+    assert Stage.model_validate({"optim": {"name": "sgd", "momentum": 0.5}}).optim.own.model_dump()["momentum"] == 0.5
     assert Stage.model_validate({"optim": "adam"}).optim.name == "adam"
     assert Stage().optim == Optim()
 
@@ -107,7 +104,7 @@ def test_frozen_parameters_are_not_given_to_the_optimiser():
 
 
 def test_a_group_that_the_model_lacks_is_an_error_that_lists_those_it_has():
-    with pytest.raises(ZooError, match="'tail'.*body, head"):
+    with pytest.raises(ZooError, match=r"'tail'.*body, head"):
         optim.build(read_optim({"groups": {"tail": {"lr": 1.0}}}, "optim"), small_mlp())
 
 
@@ -141,9 +138,7 @@ def test_an_optimiser_does_what_torchs_plain_one_does(name):
     node = {"name": name, "lr": 0.05, "weight_decay": 0.1, "decay_vectors": True, **own}
     train_a_little(ours, optim.build(read_optim(node, "optim"), ours), 10)
     own = {key: tuple(value) if key == "betas" else value for key, value in own.items()}
-    train_a_little(
-        reference, theirs(reference.parameters(), lr=0.05, weight_decay=0.1, foreach=False, **own), 10
-    )
+    train_a_little(reference, theirs(reference.parameters(), lr=0.05, weight_decay=0.1, foreach=False, **own), 10)
     for a, b in zip(ours.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 

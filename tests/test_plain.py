@@ -53,7 +53,9 @@ def test_what_is_not_plain_is_refused_with_its_place(text: str, says: str) -> No
     assert str(caught.value).startswith("file.yaml")
 
 
-@pytest.mark.parametrize(("text", "kind"), [("", "nothing"), ("# only a remark", "nothing"), ("[1, 2]", "a list"), ("word", "text")])
+@pytest.mark.parametrize(
+    ("text", "kind"), [("", "nothing"), ("# only a remark", "nothing"), ("[1, 2]", "a list"), ("word", "text")]
+)
 def test_a_file_must_hold_a_mapping(tmp_path: Path, text: str, kind: str) -> None:
     (tmp_path / "x.yaml").write_text(text)
     with pytest.raises(ZooError, match=f"holds {kind}; a mapping"):
@@ -62,7 +64,20 @@ def test_a_file_must_hold_a_mapping(tmp_path: Path, text: str, kind: str) -> Non
 
 def test_dumped_data_reads_back_equal_here_and_in_a_yaml_1_1_reader() -> None:
     data = {
-        "texts": ["off", "1e-3", "010", "", "null", "a: b #c", "@x %r *x", "Ünïcödé 中文", "1:30", "${a.b}", "x\ny", '"'],
+        "texts": [
+            "off",
+            "1e-3",
+            "010",
+            "",
+            "null",
+            "a: b #c",
+            "@x %r *x",
+            "Ünïcödé 中文",
+            "1:30",
+            "${a.b}",
+            "x\ny",
+            '"',
+        ],
         "numbers": [1, -2, 0.5, 1e-5, 1e99, 1.5e-7],
         "others": {"t": True, "f": False, "empty": {}, "none": []},
     }

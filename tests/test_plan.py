@@ -16,7 +16,12 @@ TRAIN = {
     "metrics": ["loss", "accuracy"],
 }
 TUNE = {"stage": "finetune", "from": "train", "freeze": ["body"], "steps": 2, "metrics": ["loss"]}
-JUDGE = {"stage": "evaluate", "from": "train", "metrics": ["accuracy"], "sets": {"in": {}, "noisy": {"data": {"noise": 4.0}}}}
+JUDGE = {
+    "stage": "evaluate",
+    "from": "train",
+    "metrics": ["accuracy"],
+    "sets": {"in": {}, "noisy": {"data": {"noise": 4.0}}},
+}
 
 
 def plan(stages: dict[str, Any], *overrides: str, **top: Any) -> Plan:
@@ -138,9 +143,10 @@ def test_claims_text_figures_and_device_are_not_in_the_digest() -> None:
 
 
 def test_the_digest_depends_on_what_a_parent_is_not_on_its_name() -> None:
-    assert point(plan({"train": TRAIN, "tune": TUNE}), "tune").digest == point(
-        plan({"first": TRAIN, "tune": TUNE | {"from": "first"}}), "tune"
-    ).digest
+    assert (
+        point(plan({"train": TRAIN, "tune": TUNE}), "tune").digest
+        == point(plan({"first": TRAIN, "tune": TUNE | {"from": "first"}}), "tune").digest
+    )
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------

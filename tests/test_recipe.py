@@ -73,7 +73,10 @@ def test_lists_replace_and_plus_extends(recipes) -> None:
     recipes(more="extends: paper/base\nstages: {train: {metrics+: [accuracy]}}")
     assert composed("paper/child")["stages"]["train"]["metrics"] == ["accuracy"]
     assert composed("paper/more")["stages"]["train"]["metrics"] == ["loss", "accuracy"]
-    assert composed("paper/base", "stages.train.metrics+=[accuracy]")["stages"]["train"]["metrics"] == ["loss", "accuracy"]
+    assert composed("paper/base", "stages.train.metrics+=[accuracy]")["stages"]["train"]["metrics"] == [
+        "loss",
+        "accuracy",
+    ]
 
 
 def test_null_removes_a_claim_a_stage_or_a_key_and_nothing_that_is_not_there(recipes) -> None:
@@ -86,13 +89,17 @@ def test_null_removes_a_claim_a_stage_or_a_key_and_nothing_that_is_not_there(rec
 
 
 def test_claims_are_inherited_and_overridden_by_id(recipes) -> None:
-    recipes(child='extends: paper/base\nclaims: {learns: {holds: "<= 1"}, more: {says: x, metric: train.loss, holds: "> 0"}}')
+    recipes(
+        child='extends: paper/base\nclaims: {learns: {holds: "<= 1"}, more: {says: x, metric: train.loss, holds: "> 0"}}'
+    )
     claims = composed("paper/child")["claims"]
     assert claims["learns"] == {"says": "it learns", "metric": "train.loss", "holds": "<= 1"} and "more" in claims
 
 
 def test_null_in_an_overlay_waits_for_what_it_is_laid_over(recipes) -> None:
-    recipes(child="extends: paper/base\nstages: {judge: {stage: evaluate, from: train, sets: {clean: {data: {corrupt: null}}}}}")
+    recipes(
+        child="extends: paper/base\nstages: {judge: {stage: evaluate, from: train, sets: {clean: {data: {corrupt: null}}}}}"
+    )
     assert composed("paper/child")["stages"]["judge"]["sets"] == {"clean": {"data": {"corrupt": None}}}
 
 
@@ -209,7 +216,9 @@ def test_the_order_of_overrides_does_not_matter(recipes) -> None:
 
 
 def test_a_path_takes_the_longest_key_that_exists(recipes) -> None:
-    assert composed("paper/base", "stages.train.grid.data.samples=[5]")["stages"]["train"]["grid"] == {"data.samples": [5]}
+    assert composed("paper/base", "stages.train.grid.data.samples=[5]")["stages"]["train"]["grid"] == {
+        "data.samples": [5]
+    }
 
 
 @pytest.mark.parametrize(
@@ -231,7 +240,9 @@ def test_a_wrong_override_says_what_is_near(recipes, override: str, says: str) -
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize("override", ["seeds=0", "seeds=-1", "seeds=1e99", "seeds=true", "seeds=two", "note=7", "about=true"])
+@pytest.mark.parametrize(
+    "override", ["seeds=0", "seeds=-1", "seeds=1e99", "seeds=true", "seeds=two", "note=7", "about=true"]
+)
 def test_a_value_of_the_wrong_type_is_an_error(recipes, override: str) -> None:
     with pytest.raises(ZooError, match=override.partition("=")[0]):
         compose("paper/base", [override])
@@ -242,4 +253,8 @@ def test_a_composed_config_and_a_saved_file_compose_to_the_same(recipes, tmp_pat
 
     first = composed("paper/base", "note=50% ${x}", "seeds=3")
     (tmp_path / "config.yaml").write_text(dump_yaml(first))
-    assert plain_recipe(compose(tmp_path / "config.yaml")) == first == plain_recipe(compose(compose("paper/base", ["note=50% ${x}", "seeds=3"])))
+    assert (
+        plain_recipe(compose(tmp_path / "config.yaml"))
+        == first
+        == plain_recipe(compose(compose("paper/base", ["note=50% ${x}", "seeds=3"])))
+    )

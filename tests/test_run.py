@@ -81,7 +81,9 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "provenzoo", *map(str, words)], capture_output=True, text=True, **options)
+    return subprocess.run(
+        [sys.executable, "-m", "provenzoo", *map(str, words)], capture_output=True, text=True, **options
+    )
 
 
 # --- what a run leaves --------------------------------------------------------------------------------------------
@@ -105,7 +107,9 @@ def test_run_json_is_the_contract_for_scripts(reference: Path) -> None:
     assert accuracy["mean"] == pytest.approx(sum(accuracy["per_seed"]) / 2)
     assert accuracy["std"] == pytest.approx(abs(accuracy["per_seed"][0] - accuracy["per_seed"][1]) / 2**0.5)
     assert record["metrics"]["judge.noisy"]["accuracy"]["mean"] < record["metrics"]["judge.in"]["accuracy"]["mean"]
-    assert [claim["id"] for claim in record["claims"]] == ["learns", "frozen"] and all(c["holds"] for c in record["claims"])
+    assert [claim["id"] for claim in record["claims"]] == ["learns", "frozen"] and all(
+        c["holds"] for c in record["claims"]
+    )
     assert all(len(values) == 10 for values in record["metrics"]["train"]["class-accuracy"]["per_seed"])
 
 
@@ -183,15 +187,24 @@ def test_the_saved_config_gives_the_same_run(reference: Path, tmp_path: Path, mo
     again = provenzoo.run(reference / "config.yaml")
     assert again.record["id"] == read_json(reference / "run.json")["id"]
     assert again.path == Path("runs") / "small" / again.record["id"]
-    assert same(weights(again.path), weights(reference)) and same(weights(again.path, "tune"), weights(reference, "tune"))
+    assert same(weights(again.path), weights(reference)) and same(
+        weights(again.path, "tune"), weights(reference, "tune")
+    )
     assert Path.cwd() == tmp_path
 
 
 def test_a_seed_alone_is_the_seed_among_others(tmp_path: Path) -> None:
-    settings = {"model": {"name": "small-cnn"}, "data": {"name": "fashion-mnist-mini", "limit": 60}, "steps": 5, "batch": 20}
+    settings = {
+        "model": {"name": "small-cnn"},
+        "data": {"name": "fashion-mnist-mini", "limit": 60},
+        "steps": 5,
+        "batch": 20,
+    }
     stage = {k: v for k, v in RECIPE["stages"]["train"].items() if k != "log_every"} | settings
     runs = [
-        provenzoo.run({"recipe": "seeds", "seeds": n, "device": "cpu", "stages": {"train": stage}}, out=tmp_path / str(n)).path
+        provenzoo.run(
+            {"recipe": "seeds", "seeds": n, "device": "cpu", "stages": {"train": stage}}, out=tmp_path / str(n)
+        ).path
         for n in (1, 3)
     ]
     alone, among = (weights(run) for run in runs)
@@ -228,8 +241,7 @@ for module in list(sys.modules.values()):
 
 
 class Always:
-    """The state is saved at every step."""
-
+    # the state is saved at every step
     def __init__(self, seconds): ...
     def __call__(self): return True
     def restart(self): ...
@@ -240,7 +252,9 @@ run(sys.argv[1], out=sys.argv[2])
 """
 
 
-@pytest.mark.parametrize(("count", "kind"), [(2, "after"), (11, "after"), (24, "during"), (46, "after"), (60, "during")])
+@pytest.mark.parametrize(
+    ("count", "kind"), [(2, "after"), (11, "after"), (24, "during"), (46, "after"), (60, "during")]
+)
 def test_killed_at_any_moment_and_run_again_the_weights_are_those_of_an_uninterrupted_run(
     reference: Path, tmp_path: Path, count: int, kind: str
 ) -> None:

@@ -1,7 +1,7 @@
 """Names to builders. One YAML file an entry, its stem is the name; a builder is imported only when it builds.
 
-Content comes from this package, from packages with an entry point in the group `provenzoo.registry`, from the folders in
-`PROVENZOO_PATH`, and from `register` in a running program. Listing reads no file and imports no torch. The table is
+Content comes from this package, from packages with an entry point in the group `provenzoo.registry`, from the folders
+in `PROVENZOO_PATH`, and from `register` in a running program. Listing reads no file and imports no torch. The table is
 closed: recipes, cards and configs name entries and give them plain data; only registry files hold import paths.
 """
 
@@ -281,14 +281,10 @@ class Bound:
     def node(self) -> dict[str, Any]:
         """The component's node with the entry's own arguments written out, as a checkpoint keeps it."""
         inner = {k: v.node if isinstance(v, Bound) else v for k, v in self.args.items()}
-        return (
-            {"name": self.entry.name, **inner}
-            if not self.entry.name.startswith(tuple(NAMESPACES))
-            else {"name": self.entry.name, **{k: v for k, v in inner.items() if k != "architecture"}}
-        )
+        return {"name": self.entry.name, **inner}
 
     def fill(self, shapes: Mapping[str, int]) -> dict[str, int]:
-        """The arguments that are written nowhere and that the data's shapes give; a written one that disagrees is an error."""
+        """Arguments that are written nowhere, as the data's shapes give them; a written one that disagrees is an error."""
         from provenzoo.settings import parameters
 
         known = [name for name in shapes if name in parameters(self.builder)]
@@ -331,7 +327,7 @@ def check(kind: str, node: Any, where: str) -> Bound:
 
 
 def _components(builder: Callable) -> dict[str, str]:
-    """The arguments of a builder that are components themselves: name -> kind, by the class that its signature names."""
+    """The arguments of a builder that are components themselves, by the class in its signature: name -> kind."""
     target = builder.__init__ if isinstance(builder, type) else builder
     kinds = {"Dataset": "datasets", "Teacher": "teachers"}
     hints = typing.get_type_hints(target)
@@ -366,13 +362,13 @@ def create_teacher(name: str, *, seed: int = 0, **args: Any) -> Any:
 
 
 def info(name: str, kind: str | None = None) -> dict[str, Any]:
-    """What is known of a name: kind, summary, paper, builder, arguments with their types and defaults, groups, origin."""
+    """What is known of a name: kind, summary, paper, builder, arguments with types and defaults, groups, origin."""
     kinds = [k for k in (*KINDS, "recipes") if name in _holders(k) and kind in (None, k)]
     if not kinds and name.startswith(tuple(NAMESPACES)):
         kinds = ["models"]
     if not kinds:
         raise UsageError(_unknown(kind or "models", name).replace("no model ", "no name ", 1 if kind is None else 0))
-    return [_describe_recipe(name) if k == "recipes" else _describe(entry(k, name)) for k in kinds][0]
+    return _describe_recipe(name) if kinds[0] == "recipes" else _describe(entry(kinds[0], name))
 
 
 def _describe_recipe(name: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ Function = Callable[..., Tensor]
 
 
 def loss_function(name: str, **settings: Any) -> Function:
-    """A registered loss with its settings (such as `label_smoothing`) bound; those that it does not take are an error."""
+    """A registered loss with settings (such as `label_smoothing`) bound; one that it does not take is an error."""
     found = registry.entry("metrics", name)
     function = found.load()
     for key in settings:

@@ -13,8 +13,8 @@ from provenzoo.models.split import load_merged
 def load(name: str, *, seed: int | None = None, **adapt: Any) -> nn.Module:
     """The trained model of a checkpoint's name or folder, in eval mode, on the CPU.
 
-    `seed` picks the replica (default: the manifest's or config's `seed`, else the first); `adapt` changes arguments that
-    the model declares adaptable. `.provenance` of the module tells where it comes from.
+    `seed` picks the replica (default: the manifest's or config's `seed`, else the first); `adapt` changes arguments
+    that the model declares adaptable. `.provenance` of the module tells where it comes from.
     """
     found = fetch.fetch(name)
     manifest = registry.entry("checkpoints", name).args if name in registry.list_names("checkpoints") else {}
@@ -29,8 +29,8 @@ def load(name: str, *, seed: int | None = None, **adapt: Any) -> nn.Module:
 
 
 def restore(found: fetch.Checkpoint, seed: int, node: dict[str, Any] | None = None) -> nn.Module:
-    """The module of one seed, built from config.json (or from `node`, an adaptation of its model) and filled strictly."""
-    node = found.config["model"] if node is None else node
+    """The module of one seed, built from config.json (or `node`, an adaptation of its model) and filled strictly."""
+    node = node or found.config["model"]
     bound = registry.check("models", node, f"{found.reference}: model")
     check_adaptable(found.config["model"], node, f"{found.reference}: model")
     with seeded(seed, "init"):

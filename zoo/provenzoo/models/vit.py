@@ -61,6 +61,7 @@ class ViT(Model, VisionTransformer):
         attention: Literal["vanilla", "positional"] = "vanilla",
         qkv_bias: bool = True,
         drop_path: Rate = 0.0,
+        weight_init: Literal["timm", "torch"] = "timm",
         permute: Permute | None = None,
     ) -> None:
         _check_sizes(image_size, patch, dim, heads)
@@ -79,6 +80,8 @@ class ViT(Model, VisionTransformer):
             drop_path_rate=drop_path,
             attn_layer=PositionalAttention if attention == "positional" else Attention,
         )
+        if weight_init == "torch":
+            self._draw_as_torch()
         self.attention = attention
         self.groups = self.groups_for({"attention": attention})
         self._kept_scores = Kept()
@@ -119,6 +122,11 @@ class ViT(Model, VisionTransformer):
         if self.attention == "positional":
             tensors["attention_scores"] = self.scores()
         return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+    def _draw_as_torch(self) -> None:
+        for module in self.modules():
+            if isinstance(module, torch.nn.Linear):
+                module.reset_parameters()
 
     def _layers(self) -> list[Block]:
         return cast(list[Block], list(self.blocks))

@@ -271,7 +271,8 @@ def _matches(metric: Metric, table: Table) -> Iterator[tuple[str, Values]]:
         case Ratio():
             yield from _pairs(metric.ratio, table, lambda a, b: a / b if b else None, "/")
         case Steps():
-            yield from _steps(*metric.steps, table)
+            path, axis = metric.steps
+            yield from _steps(path, axis, table)
 
 
 def _seed_by_seed(a: Values, b: Values, f: Callable[[float, float], float | None]) -> Values:

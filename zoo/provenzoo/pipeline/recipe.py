@@ -106,7 +106,7 @@ def _extended(data: dict[str, Any], where: str, seen: tuple[str, ...]) -> dict[s
 
 
 def is_overlay(path: tuple[str, ...]) -> bool:
-    """Whether a path of a recipe lies in an overlay that the plan lays over something else: there null and `key+` wait."""
+    """Whether a path lies in an overlay that the plan lays over something else: there null and `key+` wait."""
     if path[0] != "stages" or len(path) < 4:
         return False
     depth = {"model": 4, "data": 4, "sets": 5, "grid": 6}.get(path[2])

@@ -191,7 +191,7 @@ def _summaries(folder: RunFolder, point: Point) -> Iterable[tuple[str, dict[str,
 
 
 def summarise(per_seed: list[Any]) -> dict[str, Any]:
-    """Mean, standard deviation (over seeds, n - 1), minimum and maximum; null if any seed is, or where values are lists."""
+    """Mean, standard deviation (n - 1), minimum and maximum over seeds; null if any is, or where values are lists."""
     plain = all(isinstance(value, int | float) for value in per_seed)
     if not plain:
         return {"mean": None, "std": None, "min": None, "max": None, "per_seed": per_seed}

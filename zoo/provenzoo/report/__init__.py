@@ -1,8 +1,159 @@
-"""Figures, page and card of a run."""
+"""The report of a run: figures, one page and the draft of a card, all from the run folder alone."""
 
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+from provenzoo.errors import ZooError
+from provenzoo.plain import read_json, read_yaml
+
+__all__ = ["RunView", "StageView", "metric_text", "number", "report"]
 
 
 def report(run: Path) -> list[Path]:
-    """To come."""
-    return []
+    """Draw the figures, then write README.md and report.html; the files that were written, the page last."""
+    from provenzoo.report.card import write_card
+    from provenzoo.report.figures import write_figures
+    from provenzoo.report.page import write_report
+
+    return [*write_figures(run), write_card(run), write_report(run)]
+
+
+@dataclass(frozen=True)
+class StageView:
+    """A stage (one point of it, where there is a grid) as its folder tells it."""
+
+    name: str
+    path: Path
+    node: dict[str, Any]
+    """The stage as the recipe writes it."""
+    entry: dict[str, Any]
+    """The stage's entry in run.json."""
+
+    @property
+    def base(self) -> str:
+        """The stage's name without the point's labels."""
+        return self.name.partition("[")[0]
+
+    @property
+    def trains(self) -> bool:
+        """Whether the stage leaves a checkpoint."""
+        return self.node["stage"] != "evaluate"
+
+    @property
+    def complete(self) -> bool:
+        """Whether the stage's results are all there."""
+        return self.entry["status"] == "complete"
+
+    @property
+    def diverged(self) -> dict[int, dict[str, Any]]:
+        """Seed -> the step and the parameter at which it stopped being finite."""
+        return {int(seed): at for seed, at in self.entry.get("diverged", {}).items()}
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """The content of metrics.json; no sets and no series where the stage is not complete."""
+        if not self.complete:
+            return {"sets": {}, "series": {"steps": [], "values": {}}}
+        return read_json(self.path / "metrics.json")
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The content of the checkpoint's config.json; empty where there is no checkpoint."""
+        return read_json(self.path / "config.json") if self.complete and self.trains else {}
+
+    @cached_property
+    def origin(self) -> str | None:
+        """The point or checkpoint that the stage started from."""
+        file = self.path / "stage.json"
+        return read_json(file).get("origin") if file.is_file() else None
+
+    @cached_property
+    def series(self) -> dict[str, Any]:
+        """The arrays of series.safetensors by name, each `[R, ...]`; empty where the stage is not complete."""
+        if not self.complete:
+            return {}
+        from provenzoo import checkpoint
+
+        tensors, _ = checkpoint.load(self.path / "series.safetensors")
+        return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run folder, read: the composed recipe, run.json and the stages in their order."""
+
+    path: Path
+    recipe: dict[str, Any]
+    record: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> "RunView":
+        """The view of a folder; one that holds no run is a ZooError."""
+        path = Path(path)
+        if not (path / "config.yaml").is_file():
+            raise ZooError(f"{path}: no run there (no config.yaml); name a folder such as runs/quickstart/0123456789ab")
+        recipe = read_yaml(path / "config.yaml")
+        if (path / "run.json").is_file():
+            return cls(path, recipe, read_json(path / "run.json"))
+        return cls(path, recipe, {**_UNWRITTEN, "recipe": recipe["recipe"], "about": recipe.get("about", "")})
+
+    @cached_property
+    def stages(self) -> list[StageView]:
+        """Every stage that run.json lists."""
+        nodes = self.recipe["stages"]
+        return [
+            StageView(e["name"], self.path / "stages" / e["folder"], nodes[e["name"].partition("[")[0]], e)
+            for e in self.record["stages"]
+        ]
+
+    def named(self, name: str) -> list[StageView]:
+        """The points that `stage` or `stage[axis=label]` names."""
+        return [stage for stage in self.stages if name in (stage.name, stage.base)]
+
+    def source(self, stage: StageView) -> dict[str, Any]:
+        """The config.json of the checkpoint that a stage leaves or, where it leaves none, judges; may be empty."""
+        if stage.trains:
+            return stage.config
+        return next((other.config for other in self.stages if other.name == stage.origin), {})
+
+    def chance(self, stage: StageView, metric: str) -> float | None:
+        """The value of a metric that guessing would give, where it is known."""
+        classes = self.source(stage).get("filled", {}).get("num_classes")
+        return 1 / classes if metric == "accuracy" and classes else None
+
+
+_UNWRITTEN: dict[str, Any] = {  # what run.json says before the first stage has ended
+    "note": "",
+    "seeds": None,
+    "finished": None,
+    "status": "incomplete",
+    "version": "",
+    "id": "",
+    "environment": {},
+    "stages": [],
+    "metrics": {},
+    "claims": [],
+}
+
+
+def number(value: float | int | None) -> str:
+    """A number with four significant digits; a null is a replica that was not finite."""
+    if value is None:
+        return "diverged"
+    text = f"{value:.4g}"
+    return text.replace("-", "\N{MINUS SIGN}", 1) if text.startswith("-") else text
+
+
+def metric_text(metric: str | dict[str, list[str]]) -> str:
+    """A claim's metric on one line."""
+    match metric:
+        case {"difference": [a, b]}:
+            return f"{a} \N{MINUS SIGN} {b}"
+        case {"ratio": [a, b]}:
+            return f"{a} / {b}"
+        case {"steps": [path, axis]}:
+            return f"steps of {path} along {axis}"
+        case _:
+            return str(metric)

@@ -14,7 +14,7 @@ Expected = Iterable[tuple[str, str, int | None]]
 
 @dataclass(frozen=True)
 class Stage:
-    """One kind of stage: its settings, what can be checked before it runs, what it will measure, and the stage itself."""
+    """One kind of stage: its settings, its checks before it runs, what it will measure, and the stage itself."""
 
     settings: type[Settings]
     check: Callable[[Any, str], None]

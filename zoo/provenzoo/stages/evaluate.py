@@ -1,4 +1,4 @@
-"""`evaluate`: the metrics of a checkpoint, or of an untrained model, on sets that differ from what it was trained on."""
+"""`evaluate`: the metrics of a checkpoint, or of an untrained model, in and out of distribution."""
 
 from typing import Annotated, Any, Literal
 

@@ -1,4 +1,4 @@
-"""`pretrain` and `finetune`: one function, one loop. Finetune starts from a checkpoint, draws groups anew and freezes others."""
+"""`pretrain` and `finetune`: one function. Finetune starts from a checkpoint, draws groups anew, freezes others."""
 
 import math
 from dataclasses import dataclass
@@ -335,7 +335,7 @@ class _Group:
 
 
 class Still:
-    """What freezing keeps as it is, parameters and the buffers of modules that are frozen whole, to compare bit for bit."""
+    """Frozen parameters and the buffers of modules that are frozen whole, to compare bit for bit."""
 
     def __init__(self, model: nn.Module, parameters: list[str]) -> None:
         self.model, self.parameters = model, parameters

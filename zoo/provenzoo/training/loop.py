@@ -83,7 +83,7 @@ def _run(
 ) -> bool:
     """The steps that are left; whether it was told to stop before the last."""
     steps = training.steps
-    time_to_save, time_to_show = Every(save_seconds), Every(0.1)
+    time_to_save, time_to_show = Every(save_seconds), Every(0.2)
     if training.done == 0:
         training.measured(measure)
     while training.done < steps:
@@ -99,12 +99,11 @@ def _run(
             training.measured(measure)
         if progress and progress.live and time_to_show():
             progress.update(step, training.last_loss())
-        if save and (step == steps or time_to_save()):
+        stopping = step < steps and stop()
+        if save and (stopping or step == steps or time_to_save()):
             save(training.state())
             time_to_save.restart()
-        if step < steps and stop():
-            if save:
-                save(training.state())
+        if stopping:
             return True
     return False
 
@@ -119,6 +118,7 @@ class _Training:
         self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
         self.losses = torch.full((len(replicas), steps), torch.nan, device=replicas.device)
         self.diverged: dict[int, Divergence] = {}
+        self._checked = 0
         self._pending: list[Tensor] = []
         self._factor: float | None = None
         self._draws: bool | None = None
@@ -134,7 +134,7 @@ class _Training:
         inputs, targets = self.feed.batch(self.done)
         for parameter in self.parameters:
             parameter.grad = None
-        value = self.loss(self._forward(inputs), targets)
+        value = self._loss(inputs, targets)
         value.backward(torch.ones_like(value) if self.replicas.stacked else None)
         if self.optim.clip:
             optimisers.clip_gradients(self.parameters, self.optim.clip, self.replicas.stacked)
@@ -146,21 +146,21 @@ class _Training:
         self._pending.append(value.detach())
         self.done += 1
 
-    def _forward(self, inputs: Tensor) -> Tensor:
-        """The outputs; a model that draws (dropout) does so from (seed, "step", step).
+    def _loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """One number a replica; a model that draws (dropout) does so from (seed, "step", step).
 
         Whether it draws is seen in the first step: seeding torch each time would slow a tiny model.
         """
         if self._draws is False:
-            return self.module(inputs)
+            return self.loss(self.module(inputs), targets)
         torch.manual_seed(derive(self.replicas.seeds[0], "step", self.done))
         before = None if self._draws else _generator_states(inputs.device)
-        outputs = self.module(inputs)
+        value = self.loss(self.module(inputs), targets)
         if before is not None:
             self._draws = not all(map(torch.equal, before, _generator_states(inputs.device)))
         if self._draws and self.replicas.stacked:
             raise ZooError("a model that draws as it trains (dropout) cannot train its seeds at once")
-        return outputs
+        return value
 
     def measured(self, measure: Callable[[int], None]) -> None:
         """Measure in eval mode, and go back to training."""
@@ -171,19 +171,22 @@ class _Training:
 
     def last_loss(self) -> float:
         """The mean loss of the last step."""
-        return self._pending[-1].mean().item() if self._pending else self.losses[:, self.done - 1].mean().item()
+        last = self._pending[-1] if self._pending else self.losses[:, self.done - 1]
+        return last.mean().item()
 
     def check(self) -> None:
         """Note the replicas that are not finite: by their losses, and at the end by their parameters too."""
         self._flush()
-        finite = self.losses[:, : self.done].isfinite()
+        going = [r for r in range(len(self.replicas)) if r not in self.diverged]
+        finite = self.losses[going, self._checked : self.done].isfinite()
         at_end = self.done == self.steps
         if at_end or not finite.all():
             broken = self.replicas.broken()
-            for r, row in enumerate(finite.tolist()):
-                if r not in self.diverged and (not all(row) or (at_end and r in broken)):
-                    step = self.done if all(row) else row.index(False)
+            for r, row in zip(going, finite.tolist(), strict=True):
+                if not all(row) or (at_end and r in broken):
+                    step = self.done if all(row) else self._checked + row.index(False)
                     self.diverged[r] = Divergence(step, broken.get(r, "loss"))
+        self._checked = self.done
 
     def _flush(self) -> None:
         if self._pending:

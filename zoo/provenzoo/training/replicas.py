@@ -20,10 +20,10 @@ def groups_of_seeds(model_class: type, seeds: Sequence[int], parameters: int, ba
     most 10^6. Measured on one CPU thread (`mlp`, AdamW, CPU time of R steps alone over a step of R at once):
 
         parameters x batch    R = 3         R = 10
-        2e4 .. 2e5            2.0 .. 2.4    4.9 .. 6.2
-        3e5 .. 7e5            1.7 .. 2.5    2.4 .. 4.4
-        1e6 .. 3e6            0.7 .. 1.5    0.5 .. 1.8
-        above 5e6             0.6 .. 1.4    0.7 .. 1.6
+        2e4 .. 2e5            1.9 .. 2.4    4.9 .. 6.2
+        3e5 .. 7e5            1.7 .. 2.5    2.3 .. 4.4
+        1e6 .. 4e6            0.7 .. 1.5    0.5 .. 1.8
+        above 5e6             0.6 .. 1.4    0.8 .. 1.6
 
     The rule knows sizes only, so that a resumed run groups its seeds as the first did.
     """

@@ -1,0 +1,333 @@
+"""Speed against what one would use instead, each row with the bar that it has to meet.
+
+    python scripts/bench.py [--json] [--row NAME]
+
+A row's two sides take turns, ours and the other, five times after a first pass that is not counted; the row tells the
+medians. Time is CPU time (user and system) on one torch thread, so that a second process on the machine costs little,
+but a quiet machine is still needed: the two share caches. Exits with 3 where a bar is missed.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "FORCE_COLOR": "1", "HF_HUB_OFFLINE": "1"}
+
+ROUNDS = 5
+FALLS_SHORT = 3
+
+Side = Callable[[], float]
+"""Does the work once and gives its CPU seconds."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. `ours` and `other` are CPU seconds; `bar` and `holds` are None where none is set."""
+
+    name: str
+    ours: float
+    other: float
+    ratio: float
+    bar: str | None
+    holds: bool | None
+
+
+# --- bars ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a row is judged by: its words, the ratio that it shows, and whether that is good enough."""
+
+    words: str | None
+    ratio: Callable[[float, float], float]
+    holds: Callable[[float, float], bool | None]
+
+
+def at_least(times: float | None) -> Bar:
+    """The other takes so many times as long as ours (None: shown, not judged)."""
+    return Bar(
+        words=f"other / ours >= {times}" if times else None,
+        ratio=lambda ours, other: other / ours,
+        holds=lambda ours, other: other / ours >= times if times else None,
+    )
+
+
+def at_most(times: float) -> Bar:
+    """Ours takes at most so many times as long as the other."""
+    return Bar(
+        words=f"ours / other <= {times}",
+        ratio=lambda ours, other: ours / other,
+        holds=lambda ours, other: ours / other <= times,
+    )
+
+
+def at_most_more(seconds: float) -> Bar:
+    """Ours takes at most so many seconds more than the other."""
+    return Bar(
+        words=f"ours - other <= {seconds} s",
+        ratio=lambda ours, other: ours / other,
+        holds=lambda ours, other: ours - other <= seconds,
+    )
+
+
+# --- time ---------------------------------------------------------------------------------------------------
+
+
+def process(*command: str) -> Side:
+    """A command from start to end, with the processes that it waits for."""
+
+    def run() -> float:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            sys.exit(f"error: {' '.join(command)} failed ({child.returncode})")
+        return used.ru_utime + used.ru_stime
+
+    return run
+
+
+def calls(function: Callable[[], Any], repeat: int = 1) -> Side:
+    """A function in this process, so many times; seconds of one call."""
+
+    def run() -> float:
+        start = time.process_time()
+        for _ in range(repeat):
+            function()
+        return (time.process_time() - start) / repeat
+
+    return run
+
+
+def medians(ours: Side, other: Side) -> tuple[float, float]:
+    """CPU seconds of both sides: medians of rounds in which they take turns, who begins changing."""
+    took: dict[Side, list[float]] = {ours: [], other: []}
+    for turn in range(ROUNDS + 1):
+        for side in (ours, other) if turn % 2 else (other, ours):
+            took[side].append(side())
+    return statistics.median(took[ours][1:]), statistics.median(took[other][1:])
+
+
+# --- commands -----------------------------------------------------------------------------------------------
+
+
+def listing() -> tuple[Side, Side]:
+    """`provenzoo list models` against timm's list of models, both as processes."""
+    command = Path(sys.executable).with_name("provenzoo")
+    ours = [str(command)] if command.is_file() else [sys.executable, "-m", "provenzoo"]
+    return process(*ours, "list", "models"), process(sys.executable, "-c", "import timm; timm.list_models()")
+
+
+def importing() -> tuple[Side, Side]:
+    """`import provenzoo` against a Python that imports nothing."""
+    return process(sys.executable, "-c", "import provenzoo"), process(sys.executable, "-c", "")
+
+
+# --- training loop ------------------------------------------------------------------------------------------
+
+STEPS, BATCH = 1000, 256
+
+
+def loop() -> tuple[Side, Side]:
+    """Our loop, measuring ten times and drawing its bar, against the loop that one writes by hand, which does neither.
+
+    An MLP 32-64-10 on 10,240 points with batches of 256, 1,000 steps of the same fused AdamW.
+    """
+    import provenzoo
+
+    data = provenzoo.create_dataset("gaussian-clusters", features=32, num_classes=10, train=40 * BATCH)
+    return calls(lambda: our_loop(data)), calls(lambda: bare_loop(data.train.inputs, data.train.targets))
+
+
+def our_loop(data: Any) -> None:
+    """As a `pretrain` stage calls it: accuracy and loss on the held-out split, a tenth of the steps apart."""
+    import torch
+
+    from provenzoo.metrics.measure import Measure, loss_function, metric_functions
+    from provenzoo.training.feed import Feed
+    from provenzoo.training.loop import train
+    from provenzoo.training.optim import read_optim
+    from provenzoo.training.replicas import Replicas
+    from provenzoo.training.runtime import Progress
+
+    model = tiny_mlp()
+    loss = loss_function("cross-entropy")
+    functions = metric_functions(["loss", "accuracy"], loss)
+    measure = Measure(functions, data, data.test, torch.device("cpu"), torch.float32)
+    with unseen_terminal():
+        train(
+            Replicas([model], [0]),
+            Feed([data.train], [0], BATCH),
+            loss,
+            read_optim({"name": "adamw", "lr": 1e-3}, "optim"),
+            STEPS,
+            log_every=STEPS // 10,
+            measure=lambda _: measure(model),
+            progress=Progress("bench", STEPS),
+        )
+
+
+def bare_loop(inputs: Any, targets: Any) -> None:
+    """The same steps in plain PyTorch: an order an epoch, a gather a batch."""
+    import torch
+    from torch.nn import functional as F
+
+    model = tiny_mlp()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
+    batches = len(inputs) // BATCH
+    for _ in range(STEPS // batches):
+        for rows in torch.randperm(len(inputs)).split(BATCH):
+            optimiser.zero_grad()
+            loss = F.cross_entropy(model(inputs[rows]), targets[rows])
+            loss.backward()
+            optimiser.step()
+
+
+def tiny_mlp() -> Any:
+    """The model of both loops."""
+    import provenzoo
+
+    return provenzoo.create_model("mlp", features=32, hidden=64, num_classes=10)
+
+
+@contextlib.contextmanager
+def unseen_terminal() -> Iterator[None]:
+    """Standard error that nobody sees and that rich (by FORCE_COLOR) takes for a terminal: the bar is drawn."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+        yield
+
+
+# --- positional attention -----------------------------------------------------------------------------------
+
+
+def vit_pair(image_size: int) -> tuple[Any, Any]:
+    """Our positional ViT-Ti/16 and timm's vanilla one."""
+    import timm
+
+    import provenzoo
+
+    sizes = {"image_size": image_size, "channels": 3, "num_classes": 1000}
+    ours = provenzoo.create_model("positional-vit-tiny", **sizes)
+    return ours, timm.create_model("vit_tiny_patch16_224", img_size=image_size)
+
+
+def vit_training(image_size: int, batch: int) -> tuple[Side, Side]:
+    """A step on random images: forward, backward, AdamW."""
+    import torch
+    from torch.nn import functional as F
+
+    images, labels = torch.randn(batch, 3, image_size, image_size), torch.randint(1000, (batch,))
+
+    def step(model: Any) -> Side:
+        optimiser = torch.optim.AdamW(model.train().parameters(), lr=1e-3, fused=True)
+
+        def once() -> None:
+            optimiser.zero_grad()
+            F.cross_entropy(model(images), labels).backward()
+            optimiser.step()
+
+        return calls(once, repeat=2)
+
+    ours, other = map(step, vit_pair(image_size))
+    return ours, other
+
+
+def vit_inference(image_size: int, batch: int) -> tuple[Side, Side]:
+    """Logits of random images in eval mode; ours computes its scores once a checkpoint."""
+    import torch
+
+    images = torch.randn(batch, 3, image_size, image_size)
+
+    def forward(model: Any) -> Side:
+        model.eval()
+        return calls(torch.inference_mode()(lambda: model(images)), repeat=4)
+
+    ours, other = map(forward, vit_pair(image_size))
+    return ours, other
+
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+ROWS: dict[str, tuple[Callable[[], tuple[Side, Side]], Bar]] = {
+    "list models / import timm and list": (listing, at_least(20)),
+    "import provenzoo / bare python": (importing, at_most_more(0.1)),
+    "our loop / bare loop, MLP 32-64-10": (loop, at_most(1.05)),
+    "positional / vanilla ViT-Ti/16 at 224, training": (lambda: vit_training(224, 8), at_least(1.2)),
+    "positional / vanilla ViT-Ti/16 at 224, inference": (lambda: vit_inference(224, 8), at_least(1.2)),
+    "positional / vanilla ViT-Ti/16 at 384, training": (lambda: vit_training(384, 4), at_least(None)),
+    "positional / vanilla ViT-Ti/16 at 384, inference": (lambda: vit_inference(384, 4), at_least(None)),
+}
+
+
+def measured(name: str) -> Row:
+    """A row of the table, measured now."""
+    import torch
+
+    torch.set_num_threads(1)
+    print(f"{name} ...", file=sys.stderr, flush=True)
+    sides, bar = ROWS[name]
+    ours, other = medians(*sides())
+    return Row(name, ours, other, bar.ratio(ours, other), bar.words, bar.holds(ours, other))
+
+
+def machine() -> str:
+    """The processor and the versions that the numbers depend on."""
+    from importlib.metadata import version
+
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    packages = ", ".join(f"{package} {version(package)}" for package in ("torch", "timm"))
+    processor = models[0] if models else platform.processor() or platform.machine()
+    return f"{processor}, {os.cpu_count()} cores, Python {platform.python_version()}, {packages}, 1 thread"
+
+
+def show(rows: list[Row]) -> None:
+    """A table on a terminal; else a line a row, its name first and tabs between."""
+    words = {True: "holds", False: "MISSED", None: "not judged"}
+    cells = [
+        [row.name, f"{row.ours:.4f}", f"{row.other:.4f}", f"{row.ratio:.2f}", row.bar or "-", words[row.holds]]
+        for row in rows
+    ]
+    if not sys.stdout.isatty():
+        print("\n".join("\t".join(line) for line in cells))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("row", "ours, s", "other, s", "ratio", "bar", "", title=machine())
+    for line in cells:
+        table.add_row(*line)
+    Console().print(table)
+
+
+def main() -> int:
+    """Measure the rows that are asked for and print them."""
+    parser = argparse.ArgumentParser(description=cast(str, __doc__).partition("\n")[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--row", default="", metavar="NAME", help="only rows whose name has this in it")
+    asked = parser.parse_args()
+    names = [name for name in ROWS if asked.row.lower() in name.lower()]
+    if not names:
+        parser.error(f"no row has {asked.row!r} in its name; the rows are: {'; '.join(ROWS)}")
+    rows = [measured(name) for name in names]
+    if asked.json:
+        print(json.dumps({"machine": machine(), "rows": [asdict(row) for row in rows]}, indent=1))
+    else:
+        show(rows)
+    return FALLS_SHORT if any(row.holds is False for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

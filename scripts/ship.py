@@ -1,0 +1,76 @@
+"""Ship one seed of a run's stage as a checkpoint of the package: registry/checkpoints/NAME.yaml and NAME/.
+
+    python scripts/ship.py runs/quickstart/<id> finetune positional-vit-mini.quickstart --summary "..."
+
+The seed is the median one in the recipe's first claim unless --seed says otherwise. The numbers of the stage and of
+every evaluate stage on it go along, for `provenzoo verify`.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from provenzoo import checkpoint
+from provenzoo.pipeline.claims import MetricPath
+from provenzoo.pipeline.folder import RunFolder
+from provenzoo.pipeline.plan import Plan
+from provenzoo.plain import dump_yaml, read_json, read_yaml, write_json, write_whole
+
+CHECKPOINTS = Path(__file__).parents[1] / "registry" / "checkpoints"
+
+
+def median_seed(run: Path) -> int:
+    """The seed whose value in the recipe's first claim is the (lower) median."""
+    plan = Plan.of(read_yaml(run / "config.yaml"))
+    claim = next(iter(plan.recipe.claims.values()))
+    assert isinstance(claim.metric, str), "the first claim is no single metric; name the seed with --seed"
+    [values] = MetricPath.parse(claim.metric).find(RunFolder(run).table(plan.points)).values()
+    order = sorted(range(len(values)), key=lambda k: values[k] or 0.0)
+    return order[(len(order) - 1) // 2]
+
+
+def one_seed(measured: dict[str, Any], seed: int) -> dict[str, Any]:
+    """A set's entry in metrics.json with one seed's numbers."""
+    index = measured["seeds"].index(seed)
+    values = {name: [per_seed[index]] for name, per_seed in measured["values"].items()}
+    return measured | {"values": values, "digests": [measured["digests"][index]], "seeds": [seed]}
+
+
+def sets_of(run: Path, stage: str, seed: int) -> dict[str, Any]:
+    """The sets that a stage, and the evaluate stages on it, were measured on."""
+    sets = {}
+    for record in read_json(run / "run.json")["stages"]:
+        folder = run / "stages" / record["folder"]
+        origin = read_json(folder / "stage.json").get("origin")
+        own, judged = record["name"] == stage, origin == stage and not (folder / "config.json").exists()
+        if own or judged:
+            measured = read_json(folder / "metrics.json")["sets"]
+            sets |= {label or "held-out": one_seed(entry, seed) for label, entry in measured.items()}
+    return sets
+
+
+def ship(run: Path, stage: str, name: str, summary: str, seed: int) -> None:
+    """Write the manifest and the folder of a shipped checkpoint."""
+    source, target = run / "stages" / stage, CHECKPOINTS / name
+    config = read_json(source / "config.json")
+    index = config["seeds"].index(seed)
+    tensors = {key: value[index : index + 1] for key, value in checkpoint.load(source / "model.safetensors")[0].items()}
+    digest = checkpoint.digest(tensors)
+    checkpoint.save(target / "model.safetensors", tensors)
+    write_json(target / "config.json", config | {"seeds": [seed], "digest": digest})
+    write_json(target / "metrics.json", {"sets": sets_of(run, stage, seed)})
+    manifest = {"summary": summary, "paper": config["paper"], "license": "apache-2.0", "seed": seed, "digest": digest}
+    write_whole(CHECKPOINTS / f"{name}.yaml", dump_yaml(manifest))
+    print(f"{name}: seed {seed}, {sum(t.numel() for t in tensors.values()):,} values, digest {digest[:12]}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("stage")
+    parser.add_argument("name")
+    parser.add_argument("--summary", required=True)
+    parser.add_argument("--seed", type=int)
+    words = parser.parse_args()
+    chosen = median_seed(words.run) if words.seed is None else words.seed
+    ship(words.run, words.stage, words.name, words.summary, chosen)

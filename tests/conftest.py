@@ -1,0 +1,32 @@
+"""What every test can count on: one thread, no network, no setting of the user's, and `cuda` tests only where there is CUDA.
+
+The environment is set before torch and huggingface_hub are imported, which read it once; the processes that tests start
+inherit it.
+"""
+
+import os
+
+os.environ |= {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "MPLBACKEND": "agg",
+}
+for name in ("PROVENZOO_PATH", "PROVENZOO_DATA", "FORCE_COLOR", "HF_TOKEN"):
+    os.environ.pop(name, None)
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is marked `cuda` where torch sees no such device."""
+    if not torch.cuda.is_available():
+        skip = pytest.mark.skip(reason="needs CUDA, and torch sees no such device here")
+        for item in items:
+            if item.get_closest_marker("cuda"):
+                item.add_marker(skip)

@@ -1,0 +1,153 @@
+"""The draft of a run's model card, README.md: the Hub's own card classes around a template of cards/.
+
+Only plain Python values reach the front matter, and text that people wrote is escaped where it stands in Markdown.
+"""
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from provenzoo.content import own_content
+from provenzoo.plain import write_whole
+from provenzoo.report import RunView, StageView, metric_text, number
+from provenzoo.report.figures import drawn
+
+TEMPLATE = "card.md.jinja"
+HUB_DATASETS = {
+    "fashion-mnist": "zalando-datasets/fashion_mnist",
+    "fashion-mnist-mini": "zalando-datasets/fashion_mnist",
+    "mnist": "ylecun/mnist",
+}
+"""Registered name -> the id on the Hub of the set that the images are from."""
+HUB_METRICS = {"accuracy"}
+_ARXIV = re.compile(r"arxiv[:/ ]\s*(?:abs/)?(\d{4}\.\d{4,5})", re.IGNORECASE)
+_MARKDOWN = re.compile(r"([\\`*_\[\]~#])")
+
+
+def write_card(run: Path) -> Path:
+    """Write `README.md` from a run folder, whatever its state, and give its path."""
+    view = RunView.read(run)
+    stage = published(view)
+    results = list(_results(view, stage)) if stage else []
+    card = ModelCard.from_template(
+        _front_matter(view, stage, results),
+        template_path=str(own_content() / "cards" / TEMPLATE),
+        cell=cell,
+        code=code,
+        number=number,
+        run=view,
+        record=view.record,
+        stage=stage,
+        paper=_paper(view),
+        folder=f"runs/{view.record['recipe']}/{view.record['id']}",
+        claims=[{**claim, "metric": metric_text(claim["metric"])} for claim in view.record["claims"]],
+        results=results,
+        figures=[(figure, quote(figure.path.relative_to(view.path).as_posix())) for figure in drawn(view)],
+        data=list(_data(results)),
+    )
+    target = view.path / "README.md"
+    write_whole(target, str(card).rstrip() + "\n")
+    return target
+
+
+def published(view: RunView) -> StageView | None:
+    """The stage whose checkpoint the card is for: the recipe's `publish`, else the last that trained."""
+    trained = [stage for stage in view.stages if stage.complete and stage.trains]
+    wanted = view.recipe.get("publish")
+    named = [stage for stage in trained if wanted in (stage.name, stage.base)]
+    return named[0] if named else trained[-1] if trained and wanted is None else None
+
+
+# --- text ---------------------------------------------------------------------------------------------------------
+
+
+def cell(text: object) -> str:
+    """Text as it reads, on one line, safe in a Markdown table and anywhere else in Markdown."""
+    line = " ".join(str(text).split())
+    return _MARKDOWN.sub(r"\\\1", html.escape(line, quote=False)).replace("|", "&#124;")
+
+
+def code(text: object) -> str:
+    """Text in code type, safe in a Markdown table."""
+    line = html.escape(" ".join(str(text).split()), quote=False)
+    return f"<code>{_MARKDOWN.sub(lambda m: f'&#{ord(m[1])};', line.replace('|', '&#124;'))}</code>"
+
+
+def _paper(view: RunView) -> str:
+    """The link of the recipe's paper, or what it says of it."""
+    paper = str(view.recipe.get("paper", ""))
+    found = _ARXIV.search(paper)
+    return f"[arXiv:{found[1]}](https://arxiv.org/abs/{found[1]})" if found else cell(paper)
+
+
+# --- results ------------------------------------------------------------------------------------------------------
+
+
+def _results(view: RunView, stage: StageView) -> Iterator[dict[str, Any]]:
+    """What was measured of a checkpoint: the sets of the stages that judge it, else its own held-out split."""
+    judges = [s for s in view.stages if not s.trains and s.complete and s.origin == stage.name]
+    for judge in judges or [stage]:
+        for label, entry in judge.metrics["sets"].items():
+            where = f"{judge.name}.{label}" if label else judge.name
+            summaries = view.record["metrics"].get(where, {})
+            scalars = {
+                name: summary
+                for name, summary in summaries.items()
+                if name in entry["values"] and not any(isinstance(value, list) for value in summary["per_seed"])
+            }
+            yield {"where": where, "label": label or "held out", "entry": entry, "metrics": scalars}
+
+
+def _front_matter(view: RunView, stage: StageView | None, results: list[dict[str, Any]]) -> ModelCardData:
+    images = stage is not None and "image_size" in stage.config["filled"]
+    task = "image-classification" if images else "other"
+    found = [result for row in results for result in _eval_results(row, task)]
+    more: dict[str, Any] = {"model_name": view.record["recipe"], "eval_results": found} if found else {}
+    return ModelCardData(
+        license="apache-2.0",
+        library_name="provenzoo",
+        pipeline_tag=task if images else None,
+        tags=["provenzoo", *_arxiv_tags(view, stage)],
+        datasets=sorted({HUB_DATASETS[name] for name in _data_names(stage) if name in HUB_DATASETS}) or None,
+        metrics=sorted({name for row in results for name in row["metrics"] if name in HUB_METRICS}) or None,
+        **more,
+    )
+
+
+def _eval_results(row: dict[str, Any], task: str) -> Iterator[EvalResult]:
+    """One result a metric of a set; a null (a replica that was not finite) is no result."""
+    data = row["entry"]["data"]
+    for name, summary in row["metrics"].items():
+        if summary["mean"] is None:
+            continue
+        yield EvalResult(
+            task_type=task,
+            dataset_type=data["name"],
+            dataset_name=f"{data['name']}, {row['label']}",
+            dataset_config=row["where"],
+            dataset_split="test",
+            dataset_args={key: value for key, value in data.items() if key != "name"} or None,
+            metric_type=name,
+            metric_name=f"{name}, mean over {len(summary['per_seed'])} seeds",
+            metric_value=float(f"{summary['mean']:.6g}"),
+        )
+
+
+def _arxiv_tags(view: RunView, stage: StageView | None) -> list[str]:
+    papers = [view.recipe.get("paper"), stage.config.get("paper") if stage else None]
+    found = [_ARXIV.search(str(paper)) for paper in papers]
+    return list(dict.fromkeys(f"arxiv:{match[1]}" for match in found if match))
+
+
+def _data_names(stage: StageView | None) -> list[str]:
+    return [stage.config["data"]["name"]] if stage else []
+
+
+def _data(results: list[dict[str, Any]]) -> Iterator[tuple[str, list[str]]]:
+    for row in results:
+        yield row["where"], [digest[:12] for digest in dict.fromkeys(row["entry"]["digests"])]
