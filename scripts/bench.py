@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "FORCE_COLOR": "1", "HF_HUB_OFFLINE": "1"}
+os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 ROUNDS = 5
 FALLS_SHORT = 3
@@ -204,6 +204,7 @@ def tiny_mlp() -> Any:
 @contextlib.contextmanager
 def unseen_terminal() -> Iterator[None]:
     """Standard error that nobody sees and that rich (by FORCE_COLOR) takes for a terminal: the bar is drawn."""
+    os.environ["FORCE_COLOR"] = "1"
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         yield
 

@@ -201,7 +201,7 @@ def text_of(page: Path) -> str:
     """What a reader sees of a page, spaces collapsed."""
 
     class Reader(HTMLParser):
-        parts: list[str] = []  # noqa: RUF012
+        parts: list[str] = []
 
         def handle_data(self, data: str) -> None:
             self.parts = [*self.parts, data]
@@ -279,6 +279,14 @@ def test_a_misspelt_figure_is_one_line_with_the_nearest_names(tmp_path: Path, fi
     assert "\n" not in str(error.value)
 
 
+def test_maps_are_of_the_first_seed_that_did_not_diverge(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", figures={"grid": {"kind": "encodings", "stage": "pretrain"}})
+    at = {"0": {"step": 3, "parameter": "pos_embed"}}
+    change_json(run / "run.json", lambda record: record["stages"][0].update(diverged=at))
+    write_figures(run)
+    assert "(seed 1)" in Image.open(run / "stages/pretrain/figures/grid.png").info["Description"]
+
+
 def test_a_class_token_is_left_out_of_the_maps(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", figures={"heads": {"kind": "attention", "stage": "pretrain"}})
     file = run / "stages/pretrain/series.safetensors"
@@ -319,6 +327,26 @@ def test_text_of_users_is_text_on_the_page(run: Path) -> None:
     page = write_report(run)
     assert "<script" not in page.read_text(encoding="utf-8")
     assert "<script>alert(1)</script> & more" in text_of(page)
+
+
+def test_a_recipe_with_its_stages_alone_is_reported(run: Path) -> None:
+    write_whole(run / "config.yaml", dump_yaml({key: RECIPE[key] for key in ("recipe", "stages")}))
+    change_json(run / "run.json", lambda record: record.update(about="", claims=[]))
+    report(run)
+    assert "Claims" not in text_of(run / "report.html")
+
+
+def test_points_of_a_grid_have_results_and_figures_of_their_own(run: Path) -> None:
+    point = "evaluate[data.samples=20]"
+
+    def name_point(record: dict[str, Any]) -> None:
+        record["stages"][2]["name"] = point
+        record["metrics"] = {key.replace("evaluate", point): value for key, value in record["metrics"].items()}
+
+    change_json(run / "run.json", name_point)
+    report(run)
+    assert f"{point} evaluate from finetune" in text_of(run / "report.html")
+    assert "evaluate/bars" in figures_of(run)
 
 
 # --- runs that did not end well -----------------------------------------------------------------------------------

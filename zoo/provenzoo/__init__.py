@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from provenzoo.models.load import load
     from provenzoo.pipeline.recipe import compose
-    from provenzoo.pipeline.run import run
+    from provenzoo.pipeline.run import Run, run
     from provenzoo.pipeline.verify import verify
     from provenzoo.registry import create_dataset, create_model, create_teacher, info, list_names, register
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Run": "provenzoo.pipeline.run",
     "compose": "provenzoo.pipeline.recipe",
     "create_dataset": "provenzoo.registry",
     "create_model": "provenzoo.registry",
@@ -26,6 +27,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Run",
     "compose",
     "create_dataset",
     "create_model",

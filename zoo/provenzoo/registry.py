@@ -284,7 +284,7 @@ class Bound:
         return {"name": self.entry.name, **inner}
 
     def fill(self, shapes: Mapping[str, int]) -> dict[str, int]:
-        """Arguments that are written nowhere, as the data's shapes give them; a written one that disagrees is an error."""
+        """Arguments written nowhere, as the data's shapes give them; a written one that disagrees is an error."""
         from provenzoo.settings import parameters
 
         known = [name for name in shapes if name in parameters(self.builder)]

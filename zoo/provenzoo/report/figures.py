@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import quote
 
 import matplotlib
@@ -35,7 +35,7 @@ BLUE, SKY, ORANGE = "#0072b2", "#8cc1e3", "#d55e00"  # after Okabe and Ito: told
 SIGNED = LinearSegmentedColormap.from_list("signed", ["#b3480a", "#f0a878", "#f7f7f5", "#6fa8d0", "#06407a"])
 SHARE = LinearSegmentedColormap.from_list("share", ["#f7f7f5", "#9cc4e0", "#2f7ab5", "#06305c"])
 WIDTH = 9.0
-STYLE = {
+STYLE: dict[Any, Any] = {
     "figure.dpi": 160,
     "figure.constrained_layout.use": True,
     "font.family": "DejaVu Sans",
@@ -78,8 +78,8 @@ class Spec(Settings):
     metric: str | None = None
     metrics: list[str] = []
     caption: str = ""
-    seed: int = 0
-    """The seed whose tensors `encodings` and `attention` show."""
+    seed: int | None = None
+    """The seed whose tensors `encodings` and `attention` show; by default the first that did not diverge."""
     token: int | Literal["centre", "mean"] = "centre"
     """The query token of `attention`; `mean` averages over them all."""
 
@@ -273,8 +273,8 @@ def encodings(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[F
 
     Each small map is a row of the cosine similarities P^T P of the encodings, centred over the tokens.
     """
-    trained = _tensor(stage, "positional_encodings", spec, where)
-    at_first = stage.series["tensors@0/positional_encodings"][spec.seed]
+    seed, trained = _tensor(stage, "positional_encodings", spec, where)
+    at_first = stage.series["tensors@0/positional_encodings"][seed]
     figure = Figure(figsize=(WIDTH, 4.5))
     left, right = figure.subplots(1, 2, gridspec_kw={"wspace": 0.06})
     _mosaic(left, _tiles(_cosines(at_first), where))
@@ -286,14 +286,14 @@ def encodings(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[F
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
     side = math.isqrt(len(trained))
     return figure, (
-        f"Positional encodings of {stage.name} (seed {spec.seed}): the map at each place of the grid of {side} by {side} "
-        "tokens shows how alike that token's encoding is to every other's."
+        f"Positional encodings of {stage.name} (seed {seed}): the map at each place of the {side} by {side} grid "
+        "of tokens shows how alike that token's encoding is to every other's."
     )
 
 
 def attention(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[Figure, str]:
     """Attention scores `[L, H, N, N]` on the token grid: a row a layer, a column a head, for one query token."""
-    scores = _tensor(stage, "attention_scores", spec, where)
+    seed, scores = _tensor(stage, "attention_scores", spec, where)
     layers, heads, tokens, _ = scores.shape
     side, prefix = _side(tokens, where)
     query = _query(spec, side, where)
@@ -302,7 +302,7 @@ def attention(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[F
     figure = Figure(figsize=(WIDTH, 0.3 + layers * WIDTH / max(heads, 4) * 0.72), layout="compressed")
     grid = figure.subplots(layers, heads, squeeze=False)
     for layer, head in np.ndindex(layers, heads):
-        axes: Axes = grid[layer, head]
+        axes = cast(Axes, grid[layer, head])
         here = maps[layer, head]
         axes.imshow(here, cmap=SHARE, vmin=0, vmax=float(here.max()))
         _bare(axes)
@@ -315,7 +315,7 @@ def attention(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[F
             axes.set_ylabel(f"layer {layer + 1}", fontsize=9.5, color=INK, fontweight="bold")
     whose = "mean over the query tokens" if query is None else f"query token {query} (ringed)"
     return figure, (
-        f"Attention of {stage.name} (seed {spec.seed}), {whose}: the share that goes to each token; "
+        f"Attention of {stage.name} (seed {seed}), {whose}: the share that goes to each token; "
         "every map has its own scale."
     )
 
@@ -370,14 +370,16 @@ def _query(spec: Spec, side: int, where: str) -> int | None:
     return side // 2 * (side + 1) if spec.token == "centre" else None
 
 
-def _tensor(stage: StageView, name: str, spec: Spec, where: str) -> Array:
+def _tensor(stage: StageView, name: str, spec: Spec, where: str) -> tuple[int, Array]:
+    """The seed that is shown and its tensor."""
     tensor = stage.series.get(f"tensors/{name}")
     if tensor is None:
         named = [key.removeprefix("tensors/") for key in stage.series if key.startswith("tensors/")]
         raise ZooError(f"{where}: {stage.name} keeps no {name}{did_you_mean(name, named)}")
-    if not 0 <= spec.seed < len(tensor):
-        raise ZooError(f"{where}: no seed {spec.seed}; there are 0 to {len(tensor) - 1}")
-    return tensor[spec.seed]
+    seed = spec.seed if spec.seed is not None else min(set(range(len(tensor))) - stage.diverged.keys())
+    if not 0 <= seed < len(tensor):
+        raise ZooError(f"{where}: no seed {seed}; there are 0 to {len(tensor) - 1}")
+    return seed, tensor[seed]
 
 
 # --- small helpers ------------------------------------------------------------------------------------------------
