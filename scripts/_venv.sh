@@ -47,7 +47,7 @@ prepare_venv() {
     fi
     make_venv "$python" "$base"
     echo "installing provenzoo${extra:+[$extra]} into .venv (the first time: minutes, and some GB for PyTorch)" >&2
-    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input -e ".${extra:+[$extra]}" ||
+    "$VENV/bin/python" -m pip install -qq --disable-pip-version-check --no-input -e ".${extra:+[$extra]}" ||
         die "the installation failed, for the reason above; call $0 again to go on"
     printf '%s\n' "$base" "$needs" ${extra:+"$needs $extra"} >"$VENV/.installing"
     mv -- "$VENV/.installing" "$VENV/.installed"

@@ -19,7 +19,7 @@ trap 'rm -rf -- "$work"' EXIT
 "$python" -m build --wheel --no-isolation --outdir "$work/dist" . >"$work/build.log" 2>&1 ||
     { cat "$work/build.log" >&2 && die 'the wheel does not build'; }
 "$python" -m venv --without-pip "$work/env"
-"$python" -m pip --python "$work/env/bin/python" install --quiet --disable-pip-version-check --no-deps "$work"/dist/*.whl
+"$python" -m pip --python "$work/env/bin/python" install -qq --disable-pip-version-check --no-deps "$work"/dist/*.whl
 "$python" - "$work/env/bin/python" <<'PY'
 import subprocess, sys, sysconfig
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""What every test can count on: one thread, no network, no setting of the user's, and `cuda` tests only where there is CUDA.
+"""What every test can count on: one thread, no network, none of the user's settings, `cuda` tests only with CUDA.
 
-The environment is set before torch and huggingface_hub are imported, which read it once; the processes that tests start
-inherit it.
+The environment is set before torch and huggingface_hub are imported, which read it once; processes that tests
+start inherit it.
 """
 
 import os

@@ -48,13 +48,13 @@ def test_a_package_that_is_linked_from_elsewhere_finds_its_own_checkout(tmp_path
 
 def test_a_package_without_content_says_where_it_looked(tmp_path, monkeypatch):
     installed_at(tmp_path / "site-packages", monkeypatch)
-    with pytest.raises(ZooError, match="(?s)registry/ is neither in .*_content nor in .*reinstall"):
+    with pytest.raises(ZooError, match=r"(?s)registry/ is neither in .*_content nor in .*reinstall"):
         content.own_content()
 
 
 def test_finding_the_content_imports_no_torch_and_no_importlib_resources():
     code = (
-        "import sys; from provenzoo.content import own_content; own_content();"
+        f"import sys; sys.path[:] = {sys.path!r}; from provenzoo.content import own_content; own_content();"
         "assert not {'torch', 'importlib.resources'} & sys.modules.keys()"
     )
-    subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path!r}; {code}"], check=True)
+    subprocess.run([sys.executable, "-S", "-c", code], check=True)

@@ -1,8 +1,8 @@
 """Where the content folders (registry/, pipelines/, cards/) are.
 
-They stand at the root of the repository, where a newcomer reads and adds to them, and inside the package in a wheel,
-which has no root. A path finds both. `importlib.resources` would find only the second, and loads for longer than
-`provenzoo list` takes in all.
+They stand at the root of the repository, where a newcomer reads and adds to them, and inside the package in
+a wheel, which has no root. A path finds both. `importlib.resources` would find only the second, and loads
+for longer than listing names takes in all.
 """
 
 from pathlib import Path
@@ -13,9 +13,9 @@ from provenzoo.errors import ZooError
 def own_content() -> Path:
     """The folder with our registry/, pipelines/ and cards/.
 
-    That is `provenzoo/_content` where we are installed from a wheel, else the root of the repository, two levels
-    above the package, in a checkout or an editable install. With neither, the installation lacks its content: a
-    ZooError.
+    That is `provenzoo/_content` where we are installed from a wheel, else the root of the repository, two
+    levels above the package, in a checkout or an editable install. With neither, the installation lacks its
+    content: a ZooError.
     """
     package = Path(__file__).resolve().parent
     shipped, checkout = package / "_content", package.parents[1]
