@@ -30,11 +30,11 @@ def load(name: str, *, seed: int | None = None, **adapt: Any) -> nn.Module:
 
 def restore(found: fetch.Checkpoint, seed: int, node: dict[str, Any] | None = None) -> nn.Module:
     """The module of one seed, built from config.json (or `node`, an adaptation of its model) and filled strictly."""
-    node = node or found.config["model"]
-    bound = registry.check("models", node, f"{found.reference}: model")
-    check_adaptable(found.config["model"], node, f"{found.reference}: model")
+    wanted: dict[str, Any] = node or found.config["model"]
+    bound = registry.check("models", wanted, f"{found.reference}: model")
+    check_adaptable(found.config["model"], wanted, f"{found.reference}: model")
     with seeded(seed, "init"):
-        model = bound.build(**{key: value for key, value in found.config["filled"].items() if key not in node})
+        model = bound.build(**{key: value for key, value in found.config["filled"].items() if key not in wanted})
     try:
         load_merged(model, found.state(seed))
     except ZooError as error:
