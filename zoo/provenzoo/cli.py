@@ -9,47 +9,42 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
-from provenzoo import registry
+from provenzoo import __version__, registry
 from provenzoo.errors import UsageError, ZooError
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    help="A zoo of proved transformers.",
-)
-
 FALLS_SHORT = 3
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[path=value ...]", help="Changes to the recipe.")]
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+overrides_argument = click.argument("overrides", nargs=-1, metavar="[path=value ...]")
 
 
-@app.callback(invoke_without_command=True)
-def _top(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-) -> None:
-    if version:
-        from provenzoo import __version__
-
-        print(__version__)
-        raise typer.Exit()
+@click.group(
+    no_args_is_help=False, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.pass_context
+@click.version_option(__version__, message="%(version)s")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def app(context: click.Context, debug: bool) -> int:
+    """A zoo of transformers whose learning is proved in papers."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+    return 0
 
 
 @app.command("list")
-def list_command(
-    kind: Annotated[
-        str | None, typer.Argument(help="models, datasets, teachers, metrics, checkpoints, recipes")
-    ] = None,
-    pattern: Annotated[str | None, typer.Argument(help="A shell pattern, such as 'vit-*' or 'timm/resnet*'")] = None,
-    as_json: AsJson = False,
-) -> int:
-    """The names there are."""
+@click.argument("kind", required=False)
+@click.argument("pattern", required=False)
+@as_json_option
+def list_command(kind: str | None, pattern: str | None, as_json: bool) -> int:
+    """The names there are.
+
+    KIND is models, datasets, teachers, metrics, checkpoints or recipes; PATTERN a shell pattern such as 'vit-*' or
+    'timm/resnet*'.
+    """
     kinds = [kind] if kind else [*registry.KINDS, "recipes"]
     names = {k: registry.list_names(k, pattern) for k in kinds}
     for problem in registry.problems():
@@ -68,7 +63,9 @@ def _print_names(names: dict[str, list[str]], with_kind: bool) -> None:
 
 
 @app.command()
-def info(name: str, as_json: AsJson = False) -> int:
+@click.argument("name")
+@as_json_option
+def info(name: str, as_json: bool) -> int:
     """What is known of a name."""
     answer = registry.info(name)
     if as_json:
@@ -81,13 +78,16 @@ def info(name: str, as_json: AsJson = False) -> int:
 
 
 @app.command()
-def config(recipe: str, overrides: Overrides = None, as_json: AsJson = False) -> int:
+@click.argument("recipe")
+@overrides_argument
+@as_json_option
+def config(recipe: str, overrides: tuple[str, ...], as_json: bool) -> int:
     """The recipe that `run` would run, whole and checked."""
     from provenzoo.pipeline.plan import Plan
     from provenzoo.pipeline.recipe import compose, plain_recipe
     from provenzoo.plain import dump_yaml
 
-    data = plain_recipe(compose(recipe, overrides or []))
+    data = plain_recipe(compose(recipe, overrides))
     plan = Plan.of(data)
     if as_json:
         _json(
@@ -104,25 +104,27 @@ def config(recipe: str, overrides: Overrides = None, as_json: AsJson = False) ->
 
 
 @app.command()
-def run(
-    recipe: Annotated[str, typer.Argument(help="A recipe, a YAML file, or a pattern such as 'jelassi2022/*'")],
-    overrides: Overrides = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder (for a pattern, the folder of run folders).")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Drop what an earlier run left in the folder.")] = False,
-    as_json: AsJson = False,
-) -> int:
-    """Run a recipe, or all that match a pattern, and judge the claims."""
+@click.argument("recipe")
+@overrides_argument
+@click.option("--out", type=click.Path(path_type=Path), help="The run folder (for a pattern, that of the run folders).")
+@click.option("--fresh", is_flag=True, help="Drop what an earlier run left in the folder.")
+@as_json_option
+def run(recipe: str, overrides: tuple[str, ...], out: Path | None, fresh: bool, as_json: bool) -> int:
+    """Run a recipe, or all that match a pattern, and judge the claims.
+
+    RECIPE is a name, a YAML file (a run's config.yaml among them) or a pattern such as 'jelassi2022/*'.
+    """
     from provenzoo.pipeline.run import run as run_recipe
     from provenzoo.pipeline.select import select
 
     if not any(mark in recipe for mark in "*?"):
-        done = run_recipe(recipe, overrides or [], out=out, fresh=fresh)
+        done = run_recipe(recipe, overrides, out=out, fresh=fresh)
         _json(done.record) if as_json else _print_run(done)
         return 0 if done.holds else FALLS_SHORT
     chosen, left_out = select(recipe)
     for name, why in left_out.items():
         _say(f"left out: {name} ({why})")
-    runs = [run_recipe(name, overrides or [], out=out / name if out else None, fresh=fresh) for name in chosen]
+    runs = [run_recipe(name, overrides, out=out / name if out else None, fresh=fresh) for name in chosen]
     if as_json:
         _json({"runs": [done.record for done in runs], "left_out": left_out})
     else:
@@ -140,12 +142,14 @@ def _print_run(done: Any) -> None:
 
 
 @app.command()
-def verify(
-    target: Annotated[str, typer.Argument(help="A run folder, or a checkpoint's name or folder.")],
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps")] = "auto",
-    as_json: AsJson = False,
-) -> int:
-    """Recompute every saved number and compare."""
+@click.argument("target")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps")
+@as_json_option
+def verify(target: str, device: str, as_json: bool) -> int:
+    """Recompute every saved number and compare.
+
+    TARGET is a run folder, or a checkpoint's name or folder.
+    """
     from provenzoo.pipeline.verify import verify as verify_target
 
     found = verify_target(target, device)
@@ -159,11 +163,13 @@ def verify(
 
 
 @app.command()
-def report(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    as_json: AsJson = False,
-) -> int:
-    """Draw the figures and write the report and the card of a run again."""
+@click.argument("run", type=click.Path(path_type=Path))
+@as_json_option
+def report(run: Path, as_json: bool) -> int:
+    """Write the figures, report and card of a run again.
+
+    RUN is its folder.
+    """
     from provenzoo.report import report as write_report
 
     if not (run / "run.json").is_file():
@@ -192,7 +198,7 @@ def execute(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, click.Abort):
         return 130
     except Exception as error:
         if debug:
@@ -206,8 +212,8 @@ def _explained(error: Exception) -> tuple[str, int]:
     """What a user is told of an error, and the exit code."""
     if isinstance(error, ZooError):
         return str(error), 2 if isinstance(error, UsageError) else getattr(error, "exit_code", 1)
-    if hasattr(error, "format_message"):  # typer's own: an unknown command or option
-        return f"{error.format_message()}; see `provenzoo --help`", 2  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(error, click.ClickException):
+        return f"{error.format_message().rstrip('.')}; see `provenzoo --help`", error.exit_code
     return f"{type(error).__name__}: {error} (a fault of provenzoo; run again with --debug and report it)", 1
 
 
