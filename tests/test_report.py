@@ -6,7 +6,7 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -16,10 +16,11 @@ from PIL import Image
 
 from provenzoo import checkpoint
 from provenzoo.errors import ZooError
+from provenzoo.pipeline.recipe import Figure
 from provenzoo.plain import dump_yaml, read_json, read_yaml, write_json, write_whole
 from provenzoo.report import metric_text, number, report
 from provenzoo.report.card import cell, write_card
-from provenzoo.report.figures import write_figures
+from provenzoo.report.figures import FIGURES, write_figures
 from provenzoo.report.page import write_report
 
 SETS: dict[str, tuple[dict[str, Any], list[float]]] = {
@@ -249,6 +250,10 @@ def test_a_figure_that_is_no_longer_wanted_goes(run: Path) -> None:
     assert figures_of(run) == ["evaluate/bars"]
 
 
+def test_every_kind_that_a_recipe_may_ask_for_can_be_drawn() -> None:
+    assert set(FIGURES) == set(get_args(Figure.model_fields["kind"].annotation))
+
+
 def test_drawing_twice_gives_the_same_bytes(run: Path) -> None:
     first, second = ([file.read_bytes() for file in write_figures(run)] for _ in range(2))
     assert first == second
@@ -257,7 +262,7 @@ def test_drawing_twice_gives_the_same_bytes(run: Path) -> None:
 @pytest.mark.parametrize(
     ("figure", "message"),
     [
-        ({"kind": "curvs", "stage": "pretrain"}, "figures.it: no kind 'curvs'; did you mean 'curves'?"),
+        ({"kind": "curvs", "stage": "pretrain"}, "figures.it.kind: must be 'curves', 'bars', 'encodings' or 'attention'"),
         ({"kind": "bars", "stage": "evaluat"}, "figures.it: no stage 'evaluat'; did you mean 'evaluate'?"),
         (
             {"kind": "bars", "stage": "evaluate", "metric": "acuracy"},

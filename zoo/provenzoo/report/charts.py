@@ -4,8 +4,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from provenzoo.pipeline.recipe import Figure as Spec
 from provenzoo.report import RunView, StageView
-from provenzoo.report.style import BLUE, INK, ORANGE, SKY, Array, Spec, chosen_metrics, is_vector, make_panels, unit
+from provenzoo.report.style import BLUE, INK, ORANGE, SKY, Array, chosen_metrics, is_vector, make_panels, unit
 
 
 def curves(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[Figure, str]:

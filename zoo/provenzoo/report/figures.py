@@ -16,11 +16,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from provenzoo.errors import ZooError
+from provenzoo.pipeline.recipe import Figure as Spec
 from provenzoo.plain import did_you_mean, write_whole
 from provenzoo.report import RunView, StageView
 from provenzoo.report.charts import bars, curves
 from provenzoo.report.maps import attention, encodings
-from provenzoo.report.style import STYLE, Spec
+from provenzoo.report.style import STYLE
 from provenzoo.settings import read
 
 Draw = Callable[[StageView, RunView, Spec, str], tuple[Figure, str]]
@@ -75,8 +76,6 @@ def planned(view: RunView) -> Iterator[tuple[str, StageView, Spec]]:
 def _checked(view: RunView, name: str, node: Any) -> Spec:
     where = f"figures.{name}"
     spec = read(Spec, node, where)
-    if spec.kind not in FIGURES:
-        raise ZooError(f"{where}: no kind {spec.kind!r}{did_you_mean(spec.kind, FIGURES)}")
     known = dict.fromkeys([*view.recipe["stages"], *(stage.name for stage in view.stages)])
     if spec.stage not in known:
         raise ZooError(f"{where}: no stage {spec.stage!r}{did_you_mean(spec.stage, known)}")
@@ -87,7 +86,7 @@ def _defaults(view: RunView) -> Iterator[tuple[str, Spec]]:
     for base in view.recipe["stages"]:
         points = [stage for stage in view.named(base) if stage.complete]
         for kind in _kinds(points[0]) if 0 < len(points) <= DEFAULT_POINTS else ():
-            yield kind, Spec(kind=kind, stage=base)
+            yield kind, read(Spec, {"kind": kind, "stage": base}, kind)
 
 
 def _kinds(stage: StageView) -> list[str]:

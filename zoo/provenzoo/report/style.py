@@ -1,7 +1,7 @@
-"""What the figures have in common: one style, the settings of a figure, panels and units."""
+"""What the figures have in common: one style, panels and units."""
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from provenzoo.errors import ZooError
+from provenzoo.pipeline.recipe import Figure as Spec
 from provenzoo.plain import did_you_mean
 from provenzoo.report import StageView
-from provenzoo.settings import Settings
 
 Array = NDArray[np.floating[Any]]
 
@@ -52,20 +52,6 @@ UNITS = {
     "encodings-locality-rank": "mean rank of neighbours",
     "frozen-unchanged": "1: equal to the bit",
 }
-
-
-class Spec(Settings):
-    """One entry of a recipe's `figures`."""
-
-    kind: str
-    stage: str
-    metric: str | None = None
-    metrics: list[str] = []
-    caption: str = ""
-    seed: int | None = None
-    """The seed whose tensors `encodings` and `attention` show; by default the first that did not diverge."""
-    token: int | Literal["centre", "mean"] = "centre"
-    """The query token of `attention`; `mean` averages over them all."""
 
 
 def chosen_metrics(spec: Spec, known: list[str], where: str, default: list[str] | None = None) -> list[str]:
