@@ -31,7 +31,9 @@ def test_every_claim_of_the_quickstart_holds(quickstart: provenzoo.Run) -> None:
 def test_the_frozen_attention_is_unchanged_to_the_bit(quickstart: provenzoo.Run) -> None:
     stages = {stage["name"]: stage for stage in quickstart.record["stages"]}
     assert stages["finetune"]["frozen_unchanged"] is True
-    before, after = (checkpoint.load(quickstart.path / f"stages/{s}/model.safetensors")[0] for s in ("pretrain", "finetune"))
+    before, after = (
+        checkpoint.load(quickstart.path / f"stages/{s}/model.safetensors")[0] for s in ("pretrain", "finetune")
+    )
     assert torch.equal(before["pos_embed"], after["pos_embed"])
 
 

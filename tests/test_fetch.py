@@ -71,6 +71,9 @@ def test_a_flipped_bit_is_found(folder: Path) -> None:
         ({"filled": {"features": 4, "num_classes": 7}}, "of another shape: head.weight"),
         ({"model": {"name": "mlp", "hidden": [5, 5]}}, "missing: body.1.weight"),
         ({"model": {"name": "mpl"}}, "did you mean 'mlp'"),
+        ({"seeds": 5}, "config.json: not a provenzoo checkpoint's config"),
+        ({"seeds": ["a"]}, "config.json: seeds is ['a']; a list of whole numbers is needed"),
+        ({"model": 5}, "config.json: not a provenzoo checkpoint's config"),
         ({"format": 99}, "this version reads 1; upgrade provenzoo"),
         ({"model": {"name": "mlp", "_target_": "os.system"}}, "no argument '_target_'"),
     ],
@@ -80,6 +83,21 @@ def test_a_config_that_does_not_fit_is_an_error_never_a_fresh_layer(folder: Path
     with pytest.raises(ZooError) as caught:
         provenzoo.load(str(folder))
     assert says in str(caught.value)
+
+
+def test_a_registered_checkpoint_needs_the_digest_in_its_manifest(folder: Path, monkeypatch) -> None:
+    place = folder.parent / "registry" / "checkpoints"
+    place.mkdir(parents=True)
+    folder.rename(place / "mlp.made")
+    (place / "mlp.made.yaml").write_text("summary: no digest\n")
+    monkeypatch.setenv("PROVENZOO_PATH", str(place.parents[1]))
+    with pytest.raises(ZooError, match=r"mlp\.made\.yaml: `digest:` of the tensors is needed"):
+        provenzoo.load("mlp.made")
+
+
+def test_a_relative_folder_is_the_callers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    assert provenzoo.load("local:made").provenance["recipe"] == "test"
 
 
 def test_only_what_the_model_declares_adaptable_can_change(folder: Path) -> None:

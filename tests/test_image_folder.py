@@ -7,7 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
+from provenzoo.datasets.base import as_trained
 from provenzoo.datasets.image_folder import ImageFolder
+from provenzoo.datasets.mnist import FashionMNISTMini
 from provenzoo.errors import ZooError
 from provenzoo.registry import create_dataset
 
@@ -77,6 +79,15 @@ def test_a_checkpoints_classes_keep_their_labels_in_another_folder(root, tmp_pat
     with pytest.raises(ZooError, match="no class 'trouser'"):
         shutil.rmtree(other / "train" / "trouser")
         folder(other, **trained.resolved())
+
+
+def test_another_folder_is_read_as_the_model_was_trained_where_its_node_says_nothing(root):
+    trained = {"name": "image-folder", "root": str(root), "limit": 2, **folder(root).resolved()}
+    node = as_trained(ImageFolder, {"name": "image-folder", "root": "other", "size": 14}, trained)
+    assert node == {**folder(root).resolved(), "name": "image-folder", "root": "other", "size": 14}
+    other = {"name": "fashion-mnist-mini"}
+    assert as_trained(FashionMNISTMini, other, trained) == other
+    assert ImageFolder.derived == tuple(folder(root).resolved())
 
 
 def test_a_folder_named_by_a_number_is_meant_by_that_number(tmp_path):

@@ -128,9 +128,16 @@ def take_a_step(model: ViT) -> None:
     optimiser.step()
 
 
+def average_in_others(model: ViT) -> None:
+    """As a moving average of weights does it."""
+    with torch.no_grad():
+        parameters = list(model.parameters())
+        torch._foreach_lerp_(parameters, [torch.randn_like(p) for p in parameters], 0.5)
+
+
 @pytest.mark.parametrize(
     "change",
-    [edit_in_place, edit_the_encodings, load_others, assign_others, replace_data, take_a_step],
+    [edit_in_place, edit_the_encodings, load_others, assign_others, replace_data, take_a_step, average_in_others],
 )
 def test_scores_that_were_kept_are_computed_anew_when_what_they_depend_on_changes(change):
     model = positional().eval()
@@ -174,9 +181,11 @@ def test_frozen_scores_are_kept_through_training_to_the_bit():
         model(torch.randn(2, 2, 12, 12))
     before = model.scores()
     model(torch.randn(2, 2, 12, 12)).sum().backward()
-    optimiser = torch.optim.AdamW([p for p in parameters.values() if p.requires_grad], lr=0.1)
+    optimiser = torch.optim.AdamW([p for p in parameters.values() if p.requires_grad], lr=0.1, fused=True)
     optimiser.step()
     assert model.scores() is before
+    with torch.no_grad():
+        assert torch.equal(copy.deepcopy(model).scores(), before)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
@@ -221,6 +230,24 @@ def test_encodings_permuted_as_the_images_are_give_the_same_logits(attention, po
     torch.testing.assert_close(moved(shuffled), plain(images), atol=1e-10, rtol=0)
     assert (plain(shuffled) - plain(images)).abs().max() > 1e-3
     assert torch.equal(moved.named_tensors()["positional_encodings"], plain.pos_embed[0, plain.num_prefix_tokens :])
+
+
+@pytest.mark.parametrize("attention", ["vanilla", "positional"])
+@pytest.mark.parametrize("pool", ["mean", "token"])
+def test_training_on_permuted_images_with_the_encodings_permuted_alike_is_the_same_training(attention, pool):
+    sizes = SMALL | {"attention": attention, "pool": pool}
+    plain, moved = ViT(**sizes).double(), ViT(**sizes, permute=Permute(cell=4, draw=1)).double()
+    moved.load_state_dict(plain.state_dict())
+    images, targets = torch.randn(12, 2, 12, 12, dtype=torch.float64), torch.arange(12) % 3
+    both = ((plain, images), (moved, permuted(images, Permute(cell=4, draw=1))))
+    for model, inputs in both:
+        optimiser = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1, fused=True)
+        for _ in range(10):
+            optimiser.zero_grad()
+            F.cross_entropy(model(inputs), targets).backward()
+            optimiser.step()
+    before, after = (model.eval()(inputs) for model, inputs in both)
+    torch.testing.assert_close(after, before, atol=1e-9, rtol=0)
 
 
 def test_cells_that_cut_patches_are_an_error():

@@ -1,13 +1,26 @@
 """Plain data: strict YAML, merging, paths, digests, whole files."""
 
 import os
+import random
 from pathlib import Path
 
 import pytest
 import yaml
 
 from provenzoo.errors import ZooError
-from provenzoo.plain import digest, dump_yaml, merge, nearest, parse_yaml, read_yaml, split_path, write_whole
+from provenzoo.plain import (
+    DEEPEST,
+    digest,
+    dump_yaml,
+    merge,
+    nearest,
+    parse_yaml,
+    plain_data,
+    read_yaml,
+    shortened,
+    split_path,
+    write_whole,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +58,7 @@ def test_scalars_are_what_yaml_1_2_says(text: str, value: object) -> None:
         ("a: [1", "not valid YAML"),
         ("? [a, b]\n: c", "a key must be a word"),
         ("a: \x00", "not valid YAML"),
+        (f"a: {'[' * 3000}", "nested deeper than"),
     ],
 )
 def test_what_is_not_plain_is_refused_with_its_place(text: str, says: str) -> None:
@@ -85,6 +99,49 @@ def test_dumped_data_reads_back_equal_here_and_in_a_yaml_1_1_reader() -> None:
     assert yaml.safe_load(dump_yaml(data)) == data
 
 
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"a": {"b": [1, float("nan")]}}, "x.a.b.1: nan is no finite number"),
+        ({"a": parse_yaml("1" * 5000, "x")}, "x.a: inf is no finite number"),
+        ({"a": Path("b")}, "x.a: PosixPath is no plain value"),
+        ({"a": "\udcff"}, r"x.a: '\udcff' is no text in UTF-8"),
+        ({"a": {None: 1}}, "x.a: the key None is nothing; text is needed"),
+    ],
+)
+def test_what_is_not_plain_and_finite_is_named_by_its_path(data: object, says: str) -> None:
+    with pytest.raises(ZooError) as caught:
+        plain_data(data, "x")
+    assert says in str(caught.value)
+
+
+def test_plain_data_has_text_as_keys_and_lists_for_tuples_and_is_not_too_deep() -> None:
+    assert plain_data({2: (1, "b"), "c": None}, "x") == {"2": [1, "b"], "c": None}
+    deep: object = 1
+    for _ in range(DEEPEST + 1):
+        deep = {"a": deep}
+    with pytest.raises(ZooError, match=r"x\.a: nested deeper than"):
+        plain_data(deep, "x")
+
+
+def test_a_long_text_is_shown_cut() -> None:
+    assert shortened("short") == "short" and len(shortened("x" * 500)) < 80
+
+
+def test_any_text_survives_a_dump_and_a_read() -> None:
+    letters = [
+        *"ab:#-?,[]{}&*!|>'\"%@`\\$ \n\t\r\x85\u2028\xa0\ufeff\x7f\x1b01.eE+~=<é中😀_",
+        "${",
+        "true",
+        "\n\n",
+        " #",
+    ]
+    draws = random.Random(0)
+    texts = ["".join(draws.choices(letters, k=draws.choice([1, 2, 3, 5, 40, 150]))) for _ in range(500)]
+    data = {"texts": texts, "keys": dict.fromkeys(text[:20] for text in texts)}
+    assert parse_yaml(dump_yaml(data), "test") == data
+
+
 def test_a_child_wins_at_every_depth_and_leaves_its_parents_alone() -> None:
     base = {"a": {"b": {"c": 1, "d": 2}}, "list": [1, 2]}
     assert merge(base, {"a": {"b": {"c": 9}}, "list": [3]}) == {"a": {"b": {"c": 9, "d": 2}}, "list": [3]}
@@ -96,6 +153,20 @@ def test_another_component_drops_the_old_ones_arguments_and_the_same_one_keeps_t
     base = {"model": {key: "vit", "patch": 4}}
     assert merge(base, {"model": {key: "mlp"}}) == {"model": {key: "mlp"}}
     assert merge(base, {"model": {key: "vit", "dim": 8}}) == {"model": {key: "vit", "patch": 4, "dim": 8}}
+
+
+def test_only_text_names_a_component_and_a_figures_stage_names_none() -> None:
+    base = {"stages": {"name": {"a": 1}, "stage": {"b": 1}}}
+    assert merge(base, {"stages": {"name": {"a": 2}}}) == {"stages": {"name": {"a": 2}, "stage": {"b": 1}}}
+    figures = {"figures": {"f": {"kind": "curves", "stage": "a"}}}
+    assert merge(figures, {"figures": {"f": {"stage": "b"}}}) == {"figures": {"f": {"kind": "curves", "stage": "b"}}}
+
+
+def test_a_copy_is_not_changed_in_part_but_replaced_whole() -> None:
+    base = {"data": "${stages.a.data}"}
+    with pytest.raises(ZooError, match=r"data: is a copy of \$\{stages\.a\.data\}; change that"):
+        merge(base, {"data": {"noise": 3.0}})
+    assert merge(base, {"data": {"name": "b"}}) == {"data": {"name": "b"}}
 
 
 def test_plus_extends_an_inherited_list() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from provenzoo.errors import ZooError
-from provenzoo.pipeline.plan import Plan, Point
+from provenzoo.errors import UsageError, ZooError
+from provenzoo.pipeline.plan import Plan, Point, prepare
 from provenzoo.pipeline.recipe import compose, plain_recipe
 
 TRAIN = {
@@ -88,6 +88,31 @@ def test_an_own_axis_named_as_an_inherited_one_is_an_error() -> None:
         plan(stages)
 
 
+def test_parents_without_a_shared_label_are_an_error_not_an_empty_stage() -> None:
+    stages = {
+        "a": TRAIN | {"grid": {"steps": [1, 2]}},
+        "b": TRAIN | {"grid": {"steps": [3, 4]}},
+        "judge": JUDGE | {"from": "a", "data": {"teacher": {"from": "b"}}},
+    }
+    with pytest.raises(ZooError, match=r"stages\.judge: its parents have no labels in common"):
+        plan(stages)
+
+
+def test_a_from_inside_a_set_is_an_edge_too() -> None:
+    inner = {"data": {"teacher": {"from": "other"}}}
+    stages = {"judge": JUDGE | {"sets": {"taught": inner}}, "train": TRAIN, "other": TRAIN | {"steps": 9}}
+    with pytest.raises(ZooError, match=r"judge\.sets\.taught\.data: gaussian-clusters has no argument 'teacher'"):
+        plan(stages)
+    with pytest.raises(UsageError, match="no stage and no checkpoint 'othre'"):
+        plan(stages | {"judge": JUDGE | {"sets": {"taught": {"data": {"teacher": {"from": "othre"}}}}}})
+
+
+def test_a_folders_name_is_one_that_file_systems_take() -> None:
+    found = plan({"train": TRAIN | {"grid": {"arm": {"../ü": {}, "x" * 300: {}}}}})
+    odd, long = (point.folder for point in found.points)
+    assert odd == "train[arm=..%2F%C3%BC]" and len(long) <= 200
+
+
 def test_parents_come_first_whatever_the_written_order() -> None:
     assert names(plan({"judge": JUDGE | {"from": "tune"}, "tune": TUNE, "train": TRAIN})) == ["train", "tune", "judge"]
 
@@ -119,6 +144,21 @@ def test_null_in_an_overlay_removes_what_the_parent_had_and_only_that() -> None:
         plan({"train": TRAIN, "tune": TUNE | {"data": {"noise": None}}})
 
 
+def test_null_and_plus_in_an_arm_or_a_set_of_it_reach_what_the_parent_had() -> None:
+    arms = {"less": {"data": {"train": None}, "metrics+": ["accuracy"]}}
+    less = point(plan({"train": TRAIN, "tune": TUNE | {"grid": {"arm": arms}}}), "tune[arm=less]").node
+    assert "train" not in less["data"] and less["metrics"] == ["loss", "accuracy"]
+    images = TRAIN | {"model": {"name": "small-cnn"}, "data": {"name": "fashion-mnist-mini", "classes": [0, 1]}}
+    more = {"data": {"classes+": [2]}}
+    found = plan({"train": images, "tune": TUNE | {"freeze": [], "grid": {"arm": {"more": more}}}})
+    assert point(found, "tune[arm=more]").node["data"]["classes"] == [0, 1, 2]
+    sets = {"arm": {"less": {"sets": {"noisy": {"data": {"train": None}}}}}}
+    found = plan({"train": TRAIN, "judge": JUDGE | {"grid": sets}})
+    assert "train" not in point(found, "judge[arm=less]").node["sets"]["noisy"]["data"]
+    with pytest.raises(ZooError, match="null removes an inherited key"):
+        plan({"train": TRAIN, "tune": TUNE | {"grid": {"arm": {"x": {"data": {"noise": None}}}}}})
+
+
 def test_every_set_has_its_whole_data_node() -> None:
     sets = point(plan({"train": TRAIN, "judge": JUDGE}), "judge").node["sets"]
     assert sets["noisy"] == {"data": TRAIN["data"] | {"noise": 4.0}, "model": TRAIN["model"]}
@@ -138,7 +178,14 @@ def test_the_digest_covers_the_node_the_seeds_and_the_parents() -> None:
 
 def test_claims_text_figures_and_device_are_not_in_the_digest() -> None:
     claim = {"learns": {"says": "x", "metric": "train.loss", "holds": "<= 9"}}
-    other = plan({"train": TRAIN}, about="y", note="z", claims=claim, device="cpu", figures={"f": {"kind": "curves"}})
+    other = plan(
+        {"train": TRAIN},
+        about="y",
+        note="z",
+        claims=claim,
+        device="cpu",
+        figures={"f": {"kind": "curves", "stage": "train"}},
+    )
     assert other.id == plan({"train": TRAIN}).id
 
 
@@ -159,9 +206,9 @@ def test_the_digest_depends_on_what_a_parent_is_not_on_its_name() -> None:
         ({"train": {k: v for k, v in TRAIN.items() if k != "stage"}}, "no stage None; there are: pretrain, finetune, evaluate"),
         ({"train": TRAIN | {"epoch": 3}}, "unknown key 'epoch'; did you mean 'epochs'"),
         ({"train": TRAIN | {"epochs": 3}}, "either `steps` or `epochs`"),
-        ({"train": TRAIN | {"steps": True}}, "steps: must be a valid integer"),
+        ({"train": TRAIN | {"steps": True}}, "steps: must be a whole number"),
         ({"train": TRAIN | {"steps": -1}}, "steps: must be greater than or equal to 1"),
-        ({"train": TRAIN | {"batch": 2.5}}, "batch: must be a valid integer"),
+        ({"train": TRAIN | {"batch": 2.5}}, "batch: must be a whole number"),
         ({"train": TRAIN | {"optim": {"lr": "fast"}}}, "lr"),
         ({"train": TRAIN | {"optim": {"lr": 1e99}}}, "lr"),
         ({"train": TRAIN | {"optim": {"lr": -0.1}}}, "lr"),
@@ -177,6 +224,17 @@ def test_the_digest_depends_on_what_a_parent_is_not_on_its_name() -> None:
         ({"train": TRAIN | {"data": {"name": "mlp"}}}, "that is the name of a model"),
         ({"train": TRAIN | {"grid": {"steps": []}}}, "no labels"),
         ({"train": TRAIN | {"grid": {"steps": [1, 1]}}}, "a label is there twice"),
+        ({"train": TRAIN | {"grid": {"a=b": {"x": {}}}}}, "the axis 'a=b' cannot be named in a path"),
+        ({"train": TRAIN | {"grid": {"arm": {"*": {}}}}}, "the label '*' cannot be named in a path"),
+        ({"train": TRAIN | {"grid": {"arm": {" x": {}}}}}, "the label ' x' cannot be named in a path"),
+        ({"train": TRAIN | {"grid": {"arm": {"x": {"stage": "pretran"}}}}}, "no stage 'pretran'; did you mean 'pretrain'"),
+        ({"train": TRAIN | {"model": {"name": "mlp", "hidden": "x"}}}, "model.hidden: must be a whole number (it is 'x')"),
+        ({"train": TRAIN | {"model": {"name": "mlp", "hidden": [1, "x"]}}}, "model.hidden.1: must be a whole number (it is 'x')"),
+        ({"train": TRAIN | {"optim": {"groups": {"body": 5}}}}, "optim.groups.body: must be a mapping (it is 5)"),
+        ({"train": TRAIN | {"metrics": "loss"}}, "metrics: must be a list (it is 'loss')"),
+        ({"train": TRAIN, "tune": TUNE | {"from": 5}}, "tune.from: a whole number where the name of a stage or checkpoint is needed"),
+        ({"train": TRAIN, "tune": TUNE | {"from": "runs/x"}}, "no stage and no checkpoint 'runs/x'; a folder is local:DIR"),
+        ({"train": TRAIN, "judge": JUDGE | {"sets": {"*": {}}}}, "sets: the set '*' cannot be named in a path"),
         ({"train": TRAIN | {"grid": {"steps": 3}}}, "a list, a range a..b or a mapping"),
         ({"train": TRAIN | {"grid": {"stepz": [1, 2]}}}, "unknown key 'stepz'; did you mean 'steps'"),
         ({"train": TRAIN, "tune": TUNE | {"from": "trian"}}, "no stage and no checkpoint 'trian'; did you mean 'train'"),
@@ -197,6 +255,33 @@ def test_a_fault_is_found_before_anything_trains(stages: dict[str, Any], says: s
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("top", "says"),
+    [
+        ({"publish": "trian"}, "publish: no stage with a checkpoint 'trian'; did you mean 'train'"),
+        ({"publish": "judge"}, "publish: no stage with a checkpoint 'judge'"),
+        ({"figures": {"f": {"kind": "curves", "stage": "trian"}}}, "figures.f: no stage 'trian'; did you mean 'train'"),
+        (
+            {"figures": {"f": {"kind": "bars", "stage": "judge", "metric": "acuracy"}}},
+            "figures.f: no metric 'acuracy' in judge; did you mean 'accuracy'",
+        ),
+    ],
+)
+def test_a_figure_or_publish_that_names_nothing_is_found_before_anything_trains(top: dict[str, Any], says: str) -> None:
+    with pytest.raises(ZooError) as caught:
+        plan({"train": TRAIN, "judge": JUDGE}, **top)
+    assert says in str(caught.value)
+
+
+def test_a_fault_that_the_overrides_bring_is_one_of_the_commands_words() -> None:
+    sound = {"recipe": "test", "stages": {"train": TRAIN}}
+    with pytest.raises(UsageError, match="unknown key 'stepz'; did you mean 'steps'"):
+        prepare(sound, ["stages.train.stepz=3"])
+    with pytest.raises(ZooError) as caught:
+        prepare({"recipe": "test", "stages": {"train": TRAIN | {"stepz": 3}}}, ["seeds=2"])
+    assert not isinstance(caught.value, UsageError)
+
+
 def test_a_parent_with_one_seed_serves_all() -> None:
     found = plan({"train": TRAIN | {"seeds": 1}, "tune": TUNE}, "seeds=3")
     assert point(found, "tune").seeds == (0, 1, 2)
@@ -210,6 +295,7 @@ def test_a_parent_with_one_seed_serves_all() -> None:
         ("judge.out.accuracy", "no set 'out'"),
         ("judge.accuracy", "the stage has sets: in, noisy"),
         ("train.loss@3", "step 3 is not logged"),
+        (f"train.loss@{'9' * 5000}", "no metric's path"),
         ("train.frozen-unchanged", "no metric 'frozen-unchanged'"),
     ],
 )

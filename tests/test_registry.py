@@ -89,6 +89,31 @@ def test_a_name_twice_is_an_error_that_says_who_holds_it(folder: Path) -> None:
     assert provenzoo.create_model("small-cnn", channels=1, num_classes=2) is not None
 
 
+def test_a_folder_that_is_given_twice_counts_once_and_a_relative_one_is_the_callers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(folder, "small", "builder: provenzoo.models.mlp:MLP\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PROVENZOO_PATH", f".:{folder}:nowhere")
+    assert "small" in provenzoo.list_names("models") and provenzoo.info("small")["name"] == "small"
+    assert registry.problems() == ["PROVENZOO_PATH (nowhere): no such folder"]
+
+
+@pytest.mark.parametrize("text", ["stages: 5\nclaims: [1]\n", "stages:\nclaims: {a: b}\n"])
+def test_a_broken_recipe_can_still_be_described(folder: Path, text: str) -> None:
+    (folder / "pipelines").mkdir()
+    (folder / "pipelines" / "broken.yaml").write_text(text)
+    assert provenzoo.info("broken")["stages"] == []
+
+
+def test_a_module_that_fails_to_import_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "failing.py").write_text("raise RuntimeError('boom')\n")
+    monkeypatch.syspath_prepend(str(folder))
+    put(folder, "failing", "builder: failing:Model\n")
+    with pytest.raises(ZooError, match=r"the builder 'failing:Model' of 'failing' does not import: boom"):
+        provenzoo.create_model("failing")
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -96,6 +121,7 @@ def test_a_name_twice_is_an_error_that_says_who_holds_it(folder: Path) -> None:
         ("builder: provenzoo.models.mlp\n", "`builder: module:attribute` is needed"),
         ("builder: no.such.module:Thing\n", "does not import"),
         ("builder: provenzoo.models.mlp:Nothing\n", "does not import"),
+        ("builder: os:path\n", "is module; a class or function is needed"),
         ("builder: provenzoo.models.mlp:MLP\nargz: {}\n", "unknown key 'argz'; did you mean 'args'"),
         ("builder: provenzoo.models.mlp:MLP\nargs: [1]\n", "args is a list"),
     ],

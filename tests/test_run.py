@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,11 @@ import pytest
 import torch
 
 import provenzoo
-from provenzoo import checkpoint
+from provenzoo import checkpoint, cli, plain
 from provenzoo.errors import ZooError
 from provenzoo.plain import dump_yaml, read_json
+from provenzoo.stages.train import Still
+from provenzoo.training import loop
 
 RECIPE: dict[str, Any] = {
     "recipe": "small",
@@ -55,6 +60,10 @@ RECIPE: dict[str, Any] = {
 }
 
 
+IMAGES = {"name": "fashion-mnist-mini", "classes": [0, 1, 2], "samples": 10, "limit": 30}
+SHORT = {"steps": 5, "batch": 10, "log_every": 2}
+
+
 def recipe(tmp_path: Path, **stages: dict[str, Any]) -> Path:
     """The recipe with some settings changed, as a file."""
     data = json.loads(json.dumps(RECIPE))
@@ -80,10 +89,27 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return provenzoo.run(recipe(folder), out=folder / "run").path
 
 
-def command(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "provenzoo", *map(str, words)], capture_output=True, text=True, **options
-    )
+@pytest.fixture(autouse=True)
+def _no_report(reference: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the reference draws its report: the most of what a run of this size takes."""
+    monkeypatch.setattr("provenzoo.report.report", lambda path: [])
+
+
+def execute(*words: str | Path) -> int:
+    """The exit code of a command line in this process; `capsys` has what it said."""
+    return cli.execute([str(word) for word in words])
+
+
+def in_child(work: Callable[[], Any]) -> int:
+    """What became of a fork that did some work: 0, 1 for an error, minus the number of the signal that ended it."""
+    if (child := os.fork()) == 0:
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 # --- what a run leaves --------------------------------------------------------------------------------------------
@@ -129,6 +155,42 @@ def test_the_frozen_group_is_the_checkpoints_and_the_reset_one_is_not(reference:
     before, after = weights(reference), weights(reference, "tune")
     assert torch.equal(before["body.0.weight"], after["body.0.weight"])
     assert not torch.equal(before["head.weight"], after["head.weight"])
+
+
+def test_frozen_unchanged_is_false_and_its_claim_falls_short_where_something_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "freeze", lambda model, names: None)
+    done = provenzoo.run(recipe(tmp_path), out=tmp_path / "run")
+    assert done.record["stages"][1]["frozen_unchanged"] is False
+    assert [(claim["id"], claim["holds"]) for claim in done.claims] == [("learns", True), ("frozen", False)]
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_a_statistic_that_moves_in_a_frozen_part_is_seen(affine: bool) -> None:
+    model = torch.nn.Sequential(
+        torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4, affine=affine)), torch.nn.Linear(4, 2)
+    )
+    still = Still(model, [name for name, _ in model.named_parameters() if name.startswith("0.")])
+    assert still.unchanged()
+    model(torch.randn(8, 4))
+    assert not still.unchanged()
+
+
+@pytest.mark.parametrize(
+    "optim", [{"name": "adamw", "weight_decay": 0.3}, {"name": "sgd", "momentum": 0.9, "weight_decay": 0.3}]
+)
+def test_frozen_attention_of_a_vanilla_vit_keeps_q_and_k_and_moves_v(tmp_path: Path, optim: dict[str, Any]) -> None:
+    train = SHORT | {"model": {"name": "vit-mini"}, "data": IMAGES}
+    tune = SHORT | {"freeze": ["attention"], "optim": optim}
+    done = provenzoo.run(recipe(tmp_path, train=train, tune=tune, judge={"sets": {"in": {}}}), out=tmp_path / "run")
+    before, after = weights(done.path), weights(done.path, "tune")
+    timms = provenzoo.create_model("vit-mini", image_size=28, channels=1, num_classes=3).state_dict()
+    assert before.keys() == after.keys() == timms.keys() and done.record["stages"][1]["frozen_unchanged"]
+    for name in (name for name in timms if ".qkv." in name):
+        third = len(timms[name]) // 3
+        assert torch.equal(before[name][:, : 2 * third], after[name][:, : 2 * third])
+        assert (before[name][:, 2 * third :] != after[name][:, 2 * third :]).any()
 
 
 def test_every_evaluated_set_keeps_the_digest_of_its_data(reference: Path) -> None:
@@ -213,80 +275,186 @@ def test_a_seed_alone_is_the_seed_among_others(tmp_path: Path) -> None:
 
 # --- interrupted --------------------------------------------------------------------------------------------------
 
-KILLED = """
-import os, signal, sys
-from provenzoo import plain
-from provenzoo.pipeline.run import run
-
-count, kind = int(sys.argv[3]), sys.argv[4]
-written = 0
-original = plain.write_whole
-
-def write(path, content):
-    global written
-    written += 1
-    if written == count and kind == "during":
-        with open(str(path) + ".part", "wb") as file:
-            file.write((content if isinstance(content, bytes) else content.encode())[:20])
-        os.kill(os.getpid(), signal.SIGKILL)
-    original(path, content)
-    if written == count:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-import provenzoo.training.loop as loop
-
-for module in list(sys.modules.values()):
-    if getattr(module, "write_whole", None) is original:
-        module.write_whole = write
-
 
 class Always:
-    # the state is saved at every step
-    def __init__(self, seconds): ...
-    def __call__(self): return True
-    def restart(self): ...
+    """In the place of `Every`: the state is saved at every step."""
+
+    def __init__(self, seconds: float) -> None: ...
+
+    def __call__(self) -> bool:
+        return True
+
+    def restart(self) -> None: ...
 
 
-loop.Every = Always
-run(sys.argv[1], out=sys.argv[2])
-"""
+def killed(file: Path, out: Path, count: int, *, during: bool = False) -> int:
+    """A run that saves at every step and kills itself after, or during, the write of the file of that number."""
+    written = 0
+    original = plain.write_whole
+
+    def write(path: Path, content: bytes | str) -> None:
+        nonlocal written
+        written += 1
+        if written == count and during:
+            beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+            beside.write_bytes((content.encode() if isinstance(content, str) else content)[:20])
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(path, content)
+        if written == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def work() -> None:
+        for module in list(sys.modules.values()):
+            if getattr(module, "write_whole", None) is original:
+                module.write_whole = write  # pyright: ignore[reportAttributeAccessIssue]
+        loop.Every = Always  # pyright: ignore[reportAttributeAccessIssue]
+        provenzoo.run(file, out=out)
+
+    return in_child(work)
+
+
+def assert_same_run(mine: Path, theirs: Path) -> None:
+    """Weights, series, metrics and claims are the same to the bit, and nothing else was left."""
+    names = sorted(str(file.relative_to(theirs)) for file in theirs.glob("stages/*/*.safetensors"))
+    assert names == sorted(str(file.relative_to(mine)) for file in mine.glob("stages/*/*.safetensors"))
+    for name in names:
+        assert same(*(checkpoint.load(run / name)[0] for run in (mine, theirs))), name
+    records = [read_json(run / "run.json") for run in (mine, theirs)]
+    for key in ("id", "status", "metrics", "claims"):
+        assert records[0][key] == records[1][key]
+    assert not [file for file in mine.rglob(".*") if file.suffix in (".part", ".state")]
 
 
 @pytest.mark.parametrize(
-    ("count", "kind"), [(2, "after"), (11, "after"), (24, "during"), (46, "after"), (60, "during")]
+    ("count", "during"), [(2, False), (11, False), (24, True), (44, False), (50, True), (63, False), (70, True)]
 )
-def test_killed_at_any_moment_and_run_again_the_weights_are_those_of_an_uninterrupted_run(
-    reference: Path, tmp_path: Path, count: int, kind: str
+def test_killed_at_any_moment_and_run_again_the_run_is_that_of_an_uninterrupted_one(
+    reference: Path, tmp_path: Path, count: int, during: bool
 ) -> None:
     file, run = recipe(tmp_path), tmp_path / "run"
-    killed = subprocess.run([sys.executable, "-c", KILLED, file, run, str(count), kind], capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert killed(file, run, count, during=during) == -signal.SIGKILL
     assert provenzoo.run(file, out=run).holds
-    for stage in ("train", "tune"):
-        assert same(weights(run, stage), weights(reference, stage))
-    mine, theirs = (read_json(folder / "run.json") for folder in (run, reference))
-    assert mine["metrics"] == theirs["metrics"] and mine["claims"] == theirs["claims"]
-    series = [checkpoint.load(folder / "stages/train/series.safetensors")[0] for folder in (run, reference)]
-    assert same(*series)
+    assert_same_run(run, reference)
+
+
+VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "vanilla ViT, attention frozen, paths dropped": {
+        "train": SHORT | {"model": {"name": "vit-mini", "drop_path": 0.3}, "data": IMAGES},
+        "tune": SHORT | {"freeze": ["attention"], "optim": {"name": "sgd", "momentum": 0.9, "weight_decay": 0.1}},
+        "judge": {"sets": {"in": {}}},
+    },
+    "BatchNorm, augmented": {
+        "train": SHORT | {"model": {"name": "small-cnn"}, "data": IMAGES | {"augment": {"flip": True, "crop": 2}}},
+        "tune": SHORT | {"freeze": ["features"]},
+        "judge": {"sets": {"in": {}}},
+    },
+    "seeds one after another": {
+        "train": {"model": {"name": "mlp", "hidden": 700}, "batch": 2000, "steps": 5},
+        "tune": {"batch": 2000, "steps": 5},
+    },
+}
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_what_draws_or_keeps_statistics_as_it_trains_resumes_exactly_too(
+    tmp_path: Path, changes: dict[str, dict[str, Any]]
+) -> None:
+    file, run = recipe(tmp_path, **changes), tmp_path / "run"
+    whole = provenzoo.run(file, out=tmp_path / "whole")
+    for count in (11, 19):  # in `train`, then in `tune`
+        assert killed(file, run, count) == -signal.SIGKILL
+    assert provenzoo.run(file, out=run).record["claims"] == whole.claims
+    assert_same_run(run, whole.path)
+
+
+def test_while_it_runs_run_json_does_not_tell_of_an_earlier_run(reference: Path, tmp_path: Path) -> None:
+    run = copied(reference, tmp_path)
+    assert killed(recipe(tmp_path, tune={"steps": 21}), run, 6) == -signal.SIGKILL
+    record = read_json(run / "run.json")
+    assert record["status"] == "running" and record["claims"] == []
+    assert [stage["status"] for stage in record["stages"]] == ["complete", "waiting", "waiting"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_leaves_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    file = recipe(tmp_path, train={"steps": 30_000, "log_every": 30_000})
-    words = [sys.executable, "-m", "provenzoo", "run", str(file), "--out", str(tmp_path / "run")]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    stage = tmp_path / "run/stages/train/stage.json"
+    file, run = recipe(tmp_path, train={"steps": 300_000, "log_every": 300_000}), tmp_path / "run"
+    code, errors = signalled(file, run, number, run / "stages/train/stage.json")
+    assert code == 128 + number and "Traceback" not in errors and "run again to go on" in errors
+    assert read_json(run / "run.json")["status"] == "interrupted"
+    assert list((run / "stages/train").glob(".*.state")), "the state was saved"
+
+
+def test_an_evaluation_stops_too(tmp_path: Path) -> None:
+    sets = {f"set-{i}": {"data": {"test": 100_000, "noise": 1 + i / 100}} for i in range(100)}
+    file, run = recipe(tmp_path, judge={"sets": sets}), tmp_path / "run"
+    code, _ = signalled(file, run, signal.SIGTERM, run / "stages/judge/stage.json")
+    assert code == 128 + signal.SIGTERM
+    statuses = [stage["status"] for stage in read_json(run / "run.json")["stages"]]
+    assert statuses == ["complete", "complete", "interrupted"]
+
+
+def signalled(file: Path, out: Path, number: int, awaited: Path) -> tuple[int, str]:
+    """Exit code and messages of a run that gets a signal a moment after a file is there."""
+    errors = out.with_name("errors")
+    if (child := os.fork()) == 0:
+        os.dup2(os.open(errors, os.O_CREAT | os.O_WRONLY), 2)
+        sys.stderr = os.fdopen(2, "w", buffering=1)
+        os._exit(execute("run", file, "--out", out))
     deadline = time.monotonic() + 60
-    while not stage.is_file() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.5)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 128 + number, errors
-    assert "Traceback" not in errors and "run again to go on" in errors
-    assert read_json(tmp_path / "run/run.json")["status"] == "interrupted"
-    states = list((tmp_path / "run/stages/train").glob(".*.state"))
-    assert states, "the state was saved"
+    while not awaited.is_file() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    os.kill(child, number)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), errors.read_text()
+
+
+# --- damage -------------------------------------------------------------------------------------------------------
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-40])
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("train/stage.json", cut),
+        ("train/stage.json", lambda file: file.write_text("[]")),
+        ("train/model.safetensors", cut),
+        ("train/model.safetensors", flip),
+        ("tune/config.json", Path.unlink),
+        ("tune/series.safetensors", Path.unlink),
+        ("judge/metrics.json", lambda file: file.write_text(file.read_text().replace("0.", "0.9"))),
+    ],
+)
+def test_a_stage_with_a_damaged_file_is_done_again(
+    reference: Path, tmp_path: Path, name: str, damage: Callable[[Path], Any]
+) -> None:
+    run = copied(reference, tmp_path)
+    damage(run / "stages" / name)
+    before = touched(run)
+    provenzoo.run(recipe(tmp_path), out=run)
+    assert [stage for stage, time in touched(run).items() if time != before[stage]] == [name.partition("/")[0]]
+    assert_same_run(run, reference)
+
+
+@pytest.mark.parametrize("damage", [cut, flip, lambda file: file.write_bytes(b"")])
+def test_a_damaged_state_is_told_and_the_stage_starts_anew(
+    reference: Path, tmp_path: Path, damage: Callable[[Path], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, run = recipe(tmp_path), tmp_path / "run"
+    assert killed(file, run, 20) == -signal.SIGKILL
+    [state] = (run / "stages/train").glob(".*.state")
+    damage(state)
+    provenzoo.run(file, out=run)
+    assert f"{state}: damaged, so this part of train starts anew" in capsys.readouterr().err
+    assert_same_run(run, reference)
 
 
 # --- the folder ---------------------------------------------------------------------------------------------------
@@ -308,7 +476,7 @@ def test_a_folder_of_another_recipe_or_of_other_things_is_refused(reference: Pat
     (tmp_path / "photos" / "cat.png").write_text("x")
     with pytest.raises(ZooError, match=r"is no run folder \(it holds 'cat\.png'\)"):
         provenzoo.run(RECIPE, out=tmp_path / "photos", fresh=True)
-    assert (tmp_path / "photos" / "cat.png").exists()
+    assert [file.name for file in (tmp_path / "photos").iterdir()] == ["cat.png"]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -373,23 +541,39 @@ def test_one_seeds_divergence_is_null_for_it_leaves_the_others_and_no_claim_pass
 # --- the command --------------------------------------------------------------------------------------------------
 
 
-def test_exit_codes_and_one_json_document(reference: Path, tmp_path: Path) -> None:
+def test_exit_codes(reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, file = copied(reference, tmp_path), recipe(tmp_path)
-    good = command("run", file, "--out", run, "--json")
-    assert good.returncode == 0 and json.loads(good.stdout)["status"] == "complete"
-    short = command("run", file, "claims.learns.holds=>= 0.999", "--out", run)
-    assert short.returncode == 3 and "FALLS SHORT" in short.stdout
-    wrong = command("run", file, "lr=fast")
-    assert wrong.returncode == 2 and wrong.stdout == "" and wrong.stderr.count("\n") <= 2 and "optim.lr" in wrong.stderr
-    broken = command("run", tmp_path / "none.yaml")
-    assert broken.returncode == 1 and "none.yaml" in broken.stderr and "Traceback" not in broken.stderr
+    assert execute("run", file, "claims.learns.holds=>= 0.999", "--out", run) == 3
+    assert "FALLS SHORT" in capsys.readouterr().out
+    assert execute("run", file, "lr=fast") == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") <= 2 and "optim.lr" in said.err
+    assert execute("run", tmp_path / "none.yaml") == 1
+    assert "none.yaml" in capsys.readouterr().err
 
 
-def test_config_prints_what_runs(tmp_path: Path) -> None:
-    from provenzoo.plain import parse_yaml
+def test_json_is_one_document_and_nothing_else_on_standard_output(reference: Path, tmp_path: Path) -> None:
+    run = copied(reference, tmp_path)
+    short = ["run", recipe(tmp_path), "claims.learns.holds=>= 0.999", "stages.judge.sets.noisy.data.noise=4.0"]
+    words = [sys.executable, "-m", "provenzoo", *map(str, short), "--out", str(run), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 3 and json.loads(done.stdout)["claims"][0]["holds"] is False
+    assert "judge: done in" in done.stderr and "Traceback" not in done.stderr
 
-    shown = command("config", recipe(tmp_path), "note=50% a@b|c#d 中文")
-    assert parse_yaml(shown.stdout, "shown")["note"] == "50% a@b|c#d 中文" and "3 points" in shown.stderr
+
+@pytest.mark.parametrize("words", [["verify"], ["report"], ["run", "FILE", "--out"]])
+def test_every_command_answers_in_json(
+    reference: Path, tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(recipe(tmp_path)) if word == "FILE" else word for word in words]
+    assert execute(*words, copied(reference, tmp_path), "--json") == 0
+    assert json.loads(capsys.readouterr().out) is not None
+
+
+def test_config_prints_what_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute("config", recipe(tmp_path), "note=50% a@b|c#d 中文") == 0
+    shown = capsys.readouterr()
+    assert plain.parse_yaml(shown.out, "shown")["note"] == "50% a@b|c#d 中文" and "3 points" in shown.err
 
 
 def test_no_cuda_is_told_before_anything_is_written(tmp_path: Path) -> None:
@@ -400,24 +584,135 @@ def test_no_cuda_is_told_before_anything_is_written(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+# --- before anything runs -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "tune", "message"),
+    [
+        ("mlp", {"freeze": ["body", "nothing"]}, "no group 'nothing'; there are: body, head"),
+        (
+            "mlp",
+            {"freeze": ["body.9.*"]},
+            "tune: no parameters in a group 'body.9.*'; the model's groups are: body, head",
+        ),
+        ("mlp", {"freeze": ["*"]}, "tune: everything is frozen, so there is nothing to train"),
+        (
+            "mlp",
+            {"reset": [], "data": {"num_classes": 4}},
+            "tune: the checkpoint does not fit at head.weight and 1 more; `reset`",
+        ),
+        (
+            "mlp",
+            {"optim": {"groups": {"head": {"lr": 0.1}, "head.*": {"lr": 0.1}}}},
+            "head.weight is in both 'head' and",
+        ),
+        (
+            "timm/vit_tiny_patch16_224",
+            {"freeze": ["attn"]},
+            "tune: no parameters in a group 'attn'; the model's groups are: attention, value",
+        ),
+        (
+            "timm/resnet18",
+            {"freeze": ["heads"]},
+            "tune: no parameters in a group 'heads'; the model's groups are: head, body",
+        ),
+    ],
+)
+def test_what_only_a_built_model_can_tell_is_told_before_anything_runs(
+    tmp_path: Path, model: str, tune: dict[str, Any], message: str
+) -> None:
+    train = {} if model == "mlp" else {"model": {"name": model}, "data": IMAGES | {"size": 32}}
+    with pytest.raises(ZooError, match=re.escape(message)):
+        provenzoo.run(recipe(tmp_path, train=train, tune=tune, judge={"sets": {"in": {}}}), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_set_of_another_shape_than_the_model_is_told_before_anything_runs(tmp_path: Path) -> None:
+    file = recipe(tmp_path, judge={"sets": {"in": {}, "more": {"data": {"num_classes": 12}}}})
+    with pytest.raises(ZooError, match=r"judge: sets\.more: the model has num_classes 10, the data 12"):
+        provenzoo.run(file, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 # --- verify -------------------------------------------------------------------------------------------------------
 
 
 def test_verify_recomputes_every_number_of_a_run(reference: Path) -> None:
     found = provenzoo.verify(reference)
-    assert found.holds and {row.where for row in found.rows} == {"train", "tune", "judge.in", "judge.noisy"}
+    assert found.holds
+    assert {row.where for row in found.rows} == {"train", "tune", "judge.in", "judge.noisy", "claims"}
+    assert [row.seed for row in found.rows if row.metric == "frozen-unchanged"] == [0, 1]
 
 
-@pytest.mark.parametrize("stage", ["train", "judge"])
-def test_verify_finds_a_number_that_was_changed(reference: Path, tmp_path: Path, stage: str) -> None:
-    run = copied(reference, tmp_path)
-    file = run / "stages" / stage / "metrics.json"
+def edit(file: Path, change: Callable[[Any], Any]) -> None:
     data = json.loads(file.read_text())
-    next(iter(data["sets"].values()))["values"]["accuracy"][1] += 1 / 203
+    change(data)
     file.write_text(json.dumps(data))
-    off = [row for row in provenzoo.verify(run).rows if not row.agrees]
-    assert [(row.metric, row.seed) for row in off] == [("accuracy", 1)]
-    assert command("verify", run).returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "off"),
+    [
+        (
+            "stages/train/metrics.json",
+            lambda m: m["sets"][""]["values"]["accuracy"].__setitem__(1, 0.9),
+            ("train", "accuracy", 1),
+        ),
+        (
+            "stages/judge/metrics.json",
+            lambda m: m["sets"]["in"]["values"]["accuracy"].__setitem__(0, 0.9),
+            ("judge.in", "accuracy", 0),
+        ),
+        (
+            "stages/judge/metrics.json",
+            lambda m: m["sets"]["noisy"]["data"].update(noise=4.0),
+            ("judge.noisy", "data-digest", 0),
+        ),
+        ("run.json", lambda r: r["metrics"]["train"]["accuracy"].update(mean=0.9), ("train", "accuracy (mean)", None)),
+        ("run.json", lambda r: r["claims"][0].update(value=0.9), ("claims", "learns", None)),
+    ],
+)
+def test_verify_finds_what_was_changed(
+    reference: Path, tmp_path: Path, name: str, change: Callable[[Any], Any], off: tuple[str, str, int | None]
+) -> None:
+    run = copied(reference, tmp_path)
+    edit(run / name, change)
+    assert off in [(row.where, row.metric, row.seed) for row in provenzoo.verify(run).rows if not row.agrees]
+    assert execute("verify", run) == 3
+
+
+def test_verify_finds_a_frozen_parameter_that_moved(reference: Path, tmp_path: Path) -> None:
+    run = copied(reference, tmp_path)
+    file = run / "stages/tune/model.safetensors"
+    tensors, _ = checkpoint.load(file)
+    tensors["body.0.weight"][1, 0, 0] += 1e-6
+    checkpoint.save(file, tensors)
+    edit(run / "stages/tune/config.json", lambda config: config.update(digest=checkpoint.digest(tensors)))
+    off = {(row.metric, row.seed) for row in provenzoo.verify(run).rows if not row.agrees}
+    assert ("frozen-unchanged", 1) in off and ("frozen-unchanged", 0) not in off
+
+
+@pytest.mark.parametrize("stage", ["tune", "judge"])
+def test_a_stages_folder_verifies_by_itself(reference: Path, stage: str) -> None:
+    found = provenzoo.verify(reference / "stages" / stage)
+    assert found.holds and {row.where.partition(".")[0] for row in found.rows} == {stage}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train": {"dtype": "float64"}, "judge": {"dtype": "float64"}},
+        {"train": {"seeds": 1}},
+        {"judge": {"from": None, "model": {"name": "mlp"}, "data": {"name": "gaussian-clusters"}}},
+    ],
+    ids=["float64", "a parent of one seed", "untrained"],
+)
+def test_every_kind_of_evaluation_verifies(tmp_path: Path, changes: dict[str, dict[str, Any]]) -> None:
+    data = json.loads(json.dumps(RECIPE))
+    for name, change in changes.items():
+        data["stages"][name] = {key: v for key, v in (data["stages"][name] | change).items() if v is not None}
+    assert provenzoo.verify(provenzoo.run(data, out=tmp_path / "run").path).holds
 
 
 def test_verify_refuses_weights_that_were_changed(reference: Path, tmp_path: Path) -> None:

@@ -83,12 +83,10 @@ def info(name: str, as_json: bool) -> int:
 @as_json_option
 def config(recipe: str, overrides: tuple[str, ...], as_json: bool) -> int:
     """The recipe that `run` would run, whole and checked."""
-    from provenzoo.pipeline.plan import Plan
-    from provenzoo.pipeline.recipe import compose, plain_recipe
+    from provenzoo.pipeline.plan import prepare
     from provenzoo.plain import dump_yaml
 
-    data = plain_recipe(compose(recipe, overrides))
-    plan = Plan.of(data)
+    data, plan = prepare(recipe, overrides)
     if as_json:
         _json(
             {

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = 1
-_NEEDED = ("format", "model", "filled", "data", "seeds", "digest")
+_NEEDED = {"format": int, "model": dict, "filled": dict, "data": dict, "seeds": list, "digest": str}
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,20 @@ def config(reference: str) -> dict[str, Any]:
     """The config.json of a checkpoint, checked for what every reader needs."""
     file = folder(reference) / "config.json"
     data = read_json(file)
-    if not isinstance(data, dict) or any(key not in data for key in _NEEDED):
+    if not isinstance(data, dict) or not all(isinstance(data.get(key), kind) for key, kind in _NEEDED.items()):
         raise ZooError(f"{file}: not a provenzoo checkpoint's config (needs {', '.join(_NEEDED)})")
+    if not data["seeds"] or not all(isinstance(seed, int) for seed in data["seeds"]):
+        raise ZooError(f"{file}: seeds is {data['seeds']!r}; a list of whole numbers is needed")
     if data["format"] != FORMAT:
         raise ZooError(f"{file}: has format {data['format']}, this version reads {FORMAT}; upgrade provenzoo")
     return data
+
+
+def _manifest_digest(reference: str) -> str:
+    found = registry.entry("checkpoints", reference)
+    if not isinstance(digest := found.args.get("digest"), str):
+        raise ZooError(f"{found.file}: `digest:` of the tensors is needed")
+    return digest
 
 
 def fetch(reference: str) -> Checkpoint:
@@ -98,7 +107,7 @@ def fetch(reference: str) -> Checkpoint:
     tensors, _ = checkpoint.load(place / "model.safetensors")
     expected = [settings["digest"]]
     if reference in registry.list_names("checkpoints"):
-        expected.append(registry.entry("checkpoints", reference).args["digest"])
+        expected.append(_manifest_digest(reference))
     actual = checkpoint.digest(tensors)
     if any(actual != digest for digest in expected):
         raise ZooError(f"{place / 'model.safetensors'}: not the tensors that were saved (digest {actual[:12]})")

@@ -19,12 +19,17 @@ import yaml
 
 from provenzoo.errors import ZooError
 
+DEEPEST = 40
+"""The levels of nesting that plain data may have."""
+
 # --- YAML ---------------------------------------------------------------------------------------------------------
 
 _CORE = {  # YAML 1.2.2, section 10.3.2
     "tag:yaml.org,2002:null": re.compile(r"^(?:~|null|Null|NULL|)$"),
     "tag:yaml.org,2002:bool": re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"),
-    "tag:yaml.org,2002:int": re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"),
+    "tag:yaml.org,2002:int": re.compile(
+        r"^(?:[-+]?[0-9]{1,400}|0o[0-7]{1,400}|0x[0-9a-fA-F]{1,400})$"
+    ),  # else infinite
     "tag:yaml.org,2002:float": re.compile(
         r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
     ),
@@ -88,6 +93,8 @@ def parse_yaml(text: str, where: str) -> Any:
         raise ZooError(f"{where}{line}: not valid YAML: {error.problem}") from None
     except yaml.YAMLError as error:
         raise ZooError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ZooError(f"{where}: nested deeper than {DEEPEST} levels") from None
     return None if node is None else _plain(node, where)
 
 
@@ -110,7 +117,8 @@ class _Dumper(yaml.SafeDumper):
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
     looks_typed = not isinstance(scalar(text), str) or re.match(r"^[-+.0-9~]", text) is not None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if looks_typed else None)
+    is_odd = any(not (character.isprintable() or character == "\n") for character in text)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if looks_typed or is_odd else None)
 
 
 def _represent_float(dumper: yaml.SafeDumper, value: float) -> yaml.Node:
@@ -129,6 +137,26 @@ def dump_yaml(data: Any) -> str:
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
 
 
+def plain_data(data: Any, where: str, path: tuple[str, ...] = ()) -> Any:
+    """The data with text as keys and lists for tuples; what is not plain and finite is an error that names its path."""
+    at = ".".join((where, *path))
+    if len(path) > DEEPEST:
+        raise ZooError(f"{where}.{path[0]}: nested deeper than {DEEPEST} levels")
+    if isinstance(data, Mapping):
+        if wrong := [key for key in data if not isinstance(key, str | int | float)]:
+            raise ZooError(f"{at}: the key {wrong[0]!r} is {kind_of(wrong[0])}; text is needed")
+        return {str(key): plain_data(value, where, (*path, str(key))) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [plain_data(item, where, (*path, str(i))) for i, item in enumerate(data)]
+    if isinstance(data, float) and not math.isfinite(data):
+        raise ZooError(f"{at}: {data} is no finite number")
+    if isinstance(data, str) and any("\ud800" <= character <= "\udfff" for character in data):
+        raise ZooError(f"{at}: {shortened(repr(data))} is no text in UTF-8")
+    if type(data) not in (str, int, float, bool, type(None)):
+        raise ZooError(f"{at}: {type(data).__name__} is no plain value; give text, a number, a list or a mapping")
+    return data
+
+
 def kind_of(value: Any) -> str:
     """The kind of a plain value in a reader's words."""
     names = {
@@ -140,6 +168,11 @@ def kind_of(value: Any) -> str:
         float: "a number",
     }
     return "nothing" if value is None else names.get(type(value), type(value).__name__)
+
+
+def shortened(text: str, most: int = 80) -> str:
+    """The text, cut in its middle where it is longer than a line can hold."""
+    return text if len(text) <= most else f"{text[: most // 2]}...{text[-most // 4 :]}"
 
 
 # --- names and digests --------------------------------------------------------------------------------------------
@@ -191,7 +224,9 @@ def merge(
     """
     if not isinstance(child, Mapping):
         return [merge({}, item, path, later) for item in child] if isinstance(child, list) else child
-    if not isinstance(base, Mapping) or any(k in base and child.get(k, base[k]) != base[k] for k in ("name", "stage")):
+    if isinstance(base, str) and base.startswith("${") and "name" not in child:
+        raise ZooError(f"{'.'.join(path)}: is a copy of {base}; change that, or give a whole mapping with its `name`")
+    if not isinstance(base, Mapping) or _is_another(base, child, path):
         base = {}
     result = dict(base)
     for key, value in child.items():
@@ -203,6 +238,13 @@ def merge(
         else:
             result[key] = merge(result.get(key, {}), value, here, later)
     return result
+
+
+def _is_another(base: Mapping, child: Mapping, path: tuple[str, ...]) -> bool:
+    """Whether the child names another component. A figure's `stage` is only where it looks."""
+    keys = ("name",) if path[:1] == ("figures",) else ("name", "stage")
+    pairs = [(base.get(key), child.get(key)) for key in keys]
+    return any(isinstance(old, str) and isinstance(new, str) and old != new for old, new in pairs)
 
 
 def _remove(result: dict, key: str, path: tuple[str, ...], later: bool) -> None:

@@ -55,12 +55,14 @@ class Entry:
         if callable(self.builder):
             return self.builder
         module, _, attribute = self.builder.partition(":")
+        where = f"{self.origin}: the builder {self.builder!r} of {self.name!r}"
         try:
-            return getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise ZooError(
-                f"{self.origin}: the builder {self.builder!r} of {self.name!r} does not import: {error}"
-            ) from error
+            builder = getattr(importlib.import_module(module), attribute)
+        except Exception as error:  # a plug-in's module may fail in any way
+            raise ZooError(f"{where} does not import: {error}") from error
+        if not callable(builder):
+            raise ZooError(f"{where} is {type(builder).__name__}; a class or function is needed")
+        return builder
 
 
 # --- where names come from ----------------------------------------------------------------------------------------
@@ -96,7 +98,8 @@ def sources() -> list[Source]:
     """Every content folder, our own first."""
     own = [Source("provenzoo", own_content())]
     paths = [Path(p) for p in os.environ.get("PROVENZOO_PATH", "").split(os.pathsep) if p]
-    return own + _plugins()[0] + [Source(f"PROVENZOO_PATH ({p})", p) for p in paths]
+    found = own + _plugins()[0] + [Source(f"PROVENZOO_PATH ({p})", p) for p in paths]
+    return list({source.folder.resolve(): source for source in reversed(found)}.values())[::-1]  # each folder once
 
 
 _registered: dict[tuple[str, str], Entry] = {}
@@ -376,14 +379,14 @@ def _describe_recipe(name: str) -> dict[str, Any]:
 
     file = recipe_file(name)
     data = read_yaml(file)
-    claims = {key: claim.get("says", "") for key, claim in data.get("claims", {}).items() if claim}
+    stages, claims = (found if isinstance(found := data.get(key), dict) else {} for key in ("stages", "claims"))
     return {
         "kind": "recipes",
         "name": name,
         "about": data.get("about", ""),
         "extends": data.get("extends"),
-        "stages": list(data.get("stages", {})),
-        "claims": claims,
+        "stages": list(stages),
+        "claims": {key: claim.get("says", "") for key, claim in claims.items() if isinstance(claim, dict)},
         "file": str(file),
     }
 

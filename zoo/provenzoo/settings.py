@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pydantic
 
 from provenzoo.errors import ZooError
-from provenzoo.plain import did_you_mean, kind_of
+from provenzoo.plain import did_you_mean, kind_of, shortened
 
 
 class Settings(pydantic.BaseModel):
@@ -33,10 +33,8 @@ def read(cls: type[T], node: Any, where: str) -> T:
 
 
 def _explain(error: pydantic.ValidationError, cls: Any, where: str) -> str:
-    faults = error.errors()
-    fault = next(
-        (f for f in faults if f["type"] == "extra_forbidden"), faults[0]
-    )  # a misspelt key tells more than its lack
+    faults = error.errors()  # of these, a misspelt key tells most, then what lies deepest in the branches of a union
+    fault = max(faults, key=lambda f: (f["type"] == "extra_forbidden", len(f["loc"])))
     path = [where, *(str(part) for part in fault["loc"] if _is_key(part, error))]
     if fault["type"] == "extra_forbidden":
         owner = _owner(cls, fault["loc"][:-1])
@@ -44,10 +42,24 @@ def _explain(error: pydantic.ValidationError, cls: Any, where: str) -> str:
         return f"{'.'.join(path[:-1])}: unknown key {path[-1]!r}{did_you_mean(path[-1], known)}"
     if fault["type"] == "missing":
         return f"{'.'.join(path[:-1])}: {path[-1]!r} is missing"
-    message = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    given = "" if isinstance(fault["input"], Mapping) else f" (it is {fault['input']!r})"
-    verb = "must be " if fault["msg"].startswith("Input should be ") else ""
-    return f"{'.'.join(path)}: {verb}{message}{given}"
+    words = _WORDS.get(fault["type"])
+    message = words.format(**fault.get("ctx", {})) if words else fault["msg"].removeprefix("Value error, ")
+    message = message.replace("Input should be ", "must be ")
+    given = "" if isinstance(fault["input"], Mapping) else f" (it is {shortened(repr(fault['input']))})"
+    return f"{'.'.join(path)}: {message}{given}"
+
+
+_WORDS = {  # pydantic's kinds of error in a reader's words
+    "model_type": "must be a mapping",
+    "dict_type": "must be a mapping",
+    "list_type": "must be a list",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "too_short": "must hold at least {min_length}, holds {actual_length}",
+    "too_long": "must hold at most {max_length}, holds {actual_length}",
+}
 
 
 def _is_key(part: Any, error: pydantic.ValidationError) -> bool:
@@ -55,7 +67,8 @@ def _is_key(part: Any, error: pydantic.ValidationError) -> bool:
     return isinstance(part, int) or (not any(mark in part for mark in "[(") and part not in _BRANCHES)
 
 
-_BRANCHES = {"str", "int", "float", "bool", "none", "lax-or-strict"}
+_SCALARS = ("str", "int", "float", "bool")
+_BRANCHES = {*_SCALARS, *(f"constrained-{kind}" for kind in _SCALARS), "none", "lax-or-strict"}
 
 
 def _owner(cls: Any, loc: tuple) -> type[pydantic.BaseModel] | None:

@@ -1,7 +1,7 @@
 """What a data set is: two splits for one seed, prepared when first asked for."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -49,6 +49,8 @@ class Dataset:
     """Base of every data set: a subclass gives `shapes`, `prepare` and, if it has classes, `class_names`."""
 
     loss: ClassVar[str] = "cross-entropy"
+    derived: ClassVar[tuple[str, ...]] = ()
+    """The arguments that `resolved` gives."""
     seed: int
 
     @property
@@ -88,3 +90,14 @@ class Dataset:
     def missing(cls, **args: Any) -> str | None:
         """None where the data is at hand, else one line: what was looked for, where. Downloads nothing."""
         return None
+
+
+def as_trained(builder: Any, node: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
+    """A data node for a model that was trained on the node `trained` of the same data set.
+
+    What the training data derived from its files (classes, size, statistics) holds here too where the node says
+    nothing of it, so that labels and pixels mean in another folder what they meant to the model.
+    """
+    if node["name"] != trained["name"]:
+        return dict(node)
+    return {key: trained[key] for key in getattr(builder, "derived", ()) if key in trained} | dict(node)

@@ -40,7 +40,7 @@ class Corrupt(Settings):
     name: Literal["noise", "blur", "brightness", "contrast", "inversion", "jpeg"]
     severity: Annotated[int, Field(ge=1, le=5)] | None = None
     sigma: Annotated[float, Field(gt=0)] | None = None
-    factor: Annotated[float, Field(ge=0)] | None = None
+    factor: Annotated[float, Field(ge=0, le=1e6)] | None = None
     amount: Annotated[float, Field(ge=0, le=1)] | None = None
     quality: Annotated[int, Field(ge=1, le=100)] | None = None
 

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -38,6 +38,8 @@ class ImageFolder(ImageDataset):
     kept classes where they are not given. Images stand in one order, shuffled by their names, so that `limit`
     mixes classes.
     """
+
+    derived: ClassVar[tuple[str, ...]] = ("classes", "size", "mean", "std")
 
     root: str
     channels: Literal[1, 3] = 3

@@ -25,6 +25,7 @@ from provenzoo.plain import did_you_mean
 from provenzoo.settings import Settings
 
 Count = Annotated[int, Field(ge=1)]
+Side = Annotated[int, Field(ge=1, le=4096)]
 Positive = Annotated[float, Field(gt=0)]
 
 
@@ -44,14 +45,16 @@ class ImageDataset(Dataset):
 
     `classes` keeps those classes, by number or name, labelled 0, 1, ... in the order given. `samples` keeps
     that many training images a class, drawn by (seed, "samples", class), so that 20 samples hold the 10.
-    `limit` keeps the first images of each split.
+    `limit` keeps the first images of each split. `size` is the side of the images in pixels. `permute: {cell: s,
+    draw: k}` is the k-th fixed permutation of their cells of s x s pixels. `corrupt: {name, severity}` is one of the
+    corruptions in `provenzoo.datasets.corruptions`; `augment: {flip, crop}` changes training images in each batch.
     """
 
     seed: int = 0
     classes: list[int | str] | None = None
     samples: Count | None = None
     limit: Count | None = None
-    size: Count | None = None
+    size: Side | None = None
     permute: Permute | None = None
     corrupt: Corrupt | None = None
     augment: Augment | None = None

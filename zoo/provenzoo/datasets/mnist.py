@@ -127,7 +127,8 @@ class WholeSet(IdxImages):
         if cls._found(root):
             return None
         looked = ", ".join(str(place) for place in cls._places(root))
-        return f"{cls.key}: not found; looked for its four idx files in {looked}"
+        partly = "".join(f"; {folder} lacks {', '.join(lacking)}" for folder, lacking in cls._incomplete(root).items())
+        return f"{cls.key}: not found; looked for its four idx files in {looked}{partly}"
 
     @cached_property
     def files(self) -> dict[str, Path]:
@@ -148,14 +149,30 @@ class WholeSet(IdxImages):
     @classmethod
     def _found(cls, root: str | None) -> dict[str, Path] | None:
         """The four files in the first folder that holds them all."""
-        for place in cls._places(root):
-            for folder in (place / cls.fetcher.__name__ / "raw", place / cls.key, place):
-                files = {
-                    name: path for name in NAMES for path in (folder / f"{name}.gz", folder / name) if path.is_file()
-                }
-                if len(files) == 4:
-                    return files
-        return None
+        return next((files for folder in cls._folders(root) if len(files := _files_in(folder)) == len(NAMES)), None)
+
+    @classmethod
+    def _folders(cls, root: str | None) -> list[Path]:
+        """Every folder that is looked into, in order."""
+        return [
+            folder
+            for place in cls._places(root)
+            for folder in (place / cls.fetcher.__name__ / "raw", place / cls.key, place)
+        ]
+
+    @classmethod
+    def _incomplete(cls, root: str | None) -> dict[Path, list[str]]:
+        """Folders that hold some of the four files, with the names of those that they lack."""
+        held = {folder: _files_in(folder) for folder in cls._folders(root)}
+        return {folder: [n for n in NAMES if n not in files] for folder, files in held.items() if 0 < len(files) < 4}
+
+    def _read(self, name: str, *shape: int) -> Tensor:
+        _ = self.files  # a set that is nowhere has words of its own
+        try:
+            return super()._read(name, *shape)
+        except ZooError as error:
+            hint = f"put the published file there ({self.source}), or name another folder in `root`"
+            raise ZooError(f"{error}\n{hint}") from None
 
     def _download(self) -> str:
         """Download the set; files appear whole or not at all. Returns how it went."""
@@ -202,6 +219,11 @@ class MNIST(WholeSet):
         "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
         "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
     }
+
+
+def _files_in(folder: Path) -> dict[str, Path]:
+    """Those of the four files that lie in a folder, plain before gzipped."""
+    return {name: path for name in NAMES for path in (folder / f"{name}.gz", folder / name) if path.is_file()}
 
 
 def _cache() -> Path:

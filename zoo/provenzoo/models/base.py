@@ -6,7 +6,7 @@ means the same in every recipe. Groups are disjoint. Models of timm and torchvis
 
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -42,17 +42,22 @@ class Model:
 def timm_vit_groups() -> Groups:
     """The groups of timm's `VisionTransformer`, once its fused qkv is split (models/split.py)."""
     return {
-        "attention": ["blocks.*.attn.qkv.parametrizations.*.original0", "blocks.*.attn.[qk]_norm.*"],
+        "attention": [
+            "blocks.*.attn.qkv.parametrizations.*.original0",
+            "blocks.*.attn.[qk]_norm.*",
+            "blocks.*.attn.lambda_*",
+        ],
         "value": [
             "blocks.*.attn.qkv.parametrizations.*.original1",
             "blocks.*.attn.proj.*",
             "blocks.*.attn.norm.*",
+            "blocks.*.attn.sub_norm.*",
             "blocks.*.attn.gate.*",
         ],
         "positions": ["pos_embed"],
-        "embedding": ["patch_embed.*", "cls_token", "reg_token", "norm_pre.*"],
+        "embedding": ["patch_embed.*", "cls_token", "dist_token", "reg_token", "norm_pre.*"],
         "mlp": ["blocks.*.mlp.*", "blocks.*.norm[12].*", "blocks.*.ls[12].*", "norm.*", "fc_norm.*"],
-        "head": ["head.*", "attn_pool.*"],
+        "head": ["head.*", "head_dist.*", "attn_pool.*"],
     }
 
 
@@ -101,9 +106,14 @@ def no_group(group: str, groups: Iterable[str]) -> ZooError:
 
 
 def is_timm_vit(model: nn.Module) -> bool:
-    """Whether a model is one of timm's `VisionTransformer` class, told without importing timm."""
+    """Whether a model is one of timm's `VisionTransformer` class, told without importing timm.
+
+    Not one whose blocks are of another make, with several attentions or one projection for all.
+    """
     module = "timm.models.vision_transformer"
-    return any(c.__name__ == "VisionTransformer" and c.__module__ == module for c in type(model).__mro__)
+    if not any(c.__name__ == "VisionTransformer" and c.__module__ == module for c in type(model).__mro__):
+        return False
+    return all(hasattr(getattr(block, "attn", None), "qkv") for block in cast(Iterable, model.blocks))
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

@@ -64,7 +64,8 @@ class Kept:
 
     While a gradient is wanted nothing is kept. What is kept has no graph, is not copied or pickled with its
     owner, and holds its sources' memory, so that an address cannot come to mean another tensor. An edit
-    through `.data`, which PyTorch does not count, goes unseen.
+    that PyTorch does not count goes unseen: one through `.data`, or a fused optimiser's step on gradients that
+    no call with a gradient gave (`torch._foreach_` edits, as of a moving average, are counted).
     """
 
     def __init__(self) -> None:

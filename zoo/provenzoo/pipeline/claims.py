@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
@@ -32,7 +32,31 @@ class Steps(Settings):
     steps: list[str] = pydantic.Field(min_length=2, max_length=2)
 
 
-Metric = str | Difference | Ratio | Steps
+def _form(metric: Any) -> str | None:
+    """The tag of a metric's form: the key that makes it one."""
+    if isinstance(metric, str):
+        return "[path]"
+    keys = (
+        [*metric]
+        if isinstance(metric, Mapping)
+        else [*type(metric).model_fields]
+        if isinstance(metric, Settings)
+        else []
+    )
+    return f"[{keys[0]}]" if len(keys) == 1 else None
+
+
+Metric = Annotated[
+    Annotated[str, pydantic.Tag("[path]")]
+    | Annotated[Difference, pydantic.Tag("[difference]")]
+    | Annotated[Ratio, pydantic.Tag("[ratio]")]
+    | Annotated[Steps, pydantic.Tag("[steps]")],
+    pydantic.Discriminator(
+        _form,
+        custom_error_type="form",
+        custom_error_message="write a path, {difference: [P, P]}, {ratio: [P, P]} or {steps: [P, axis]}",
+    ),
+]
 
 
 class Claim(Settings):
@@ -120,7 +144,7 @@ class MetricPath:
     @classmethod
     def parse(cls, text: str) -> "MetricPath":
         """Read a path; what cannot be one is an error that says how it is written."""
-        match = re.fullmatch(r"([^.\[\]@]+)(?:\[([^\]]*)\])?\.(?:(.+)\.)?([^.@]+)(?:@(\d+|\*))?", text)
+        match = re.fullmatch(r"([^.\[\]@]+)(?:\[([^\]]*)\])?\.(?:(.+)\.)?([^.@]+)(?:@(\d{1,18}|\*))?", text)
         if match is None:
             raise ZooError(f"{text!r} is no metric's path; write stage[axis=label,...].set.metric@step")
         stage, inside, set_label, metric, step = match.groups()

@@ -1,6 +1,8 @@
 """The folder of a run: who may write it, what is complete in it, and its files, which appear whole or not at all."""
 
+import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -13,8 +15,9 @@ from provenzoo import checkpoint
 from provenzoo.errors import ZooError
 from provenzoo.pipeline.claims import Key, Table
 from provenzoo.pipeline.plan import Point
-from provenzoo.plain import dump_yaml, read_json, read_yaml, write_json, write_whole
+from provenzoo.plain import digest, dump_yaml, read_json, read_yaml, write_json, write_whole
 from provenzoo.stages.work import Outcome, State
+from provenzoo.training import runtime
 
 STAGE_FILES = ("metrics.json", "series.safetensors")
 MODEL_FILES = ("model.safetensors", "config.json")
@@ -28,7 +31,14 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder's lock, so that no other process writes it."""
+        """Hold the folder's lock, so that no other process writes it. The lock ends with its process."""
+        handle = self._lock()
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+    def _lock(self) -> int:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -37,19 +47,18 @@ class RunFolder:
                 f"{self.path}: cannot be written ({error.strerror}); name another folder with --out"
             ) from None
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                holder = os.read(handle, 32).decode().strip() or "unknown"
-                raise ZooError(f"{self.path}: another run (process {holder}) is writing this folder") from None
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
+            os.close(handle)
+            raise ZooError(f"{self.path}: another run (process {holder}) is writing this folder") from None
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without its holder's number
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-            yield
-        finally:
-            os.close(handle)
+        return handle
 
-    def claim_for(self, recipe: str, fresh: bool) -> None:
-        """Refuse a folder of another recipe or of other things; with `fresh`, drop what an earlier run left."""
+    def check(self, recipe: str) -> None:
+        """Refuse a folder of another recipe or of other things. Nothing is written."""
         config = self.path / "config.yaml"
         if config.exists():
             held = read_yaml(config).get("recipe")
@@ -57,12 +66,20 @@ class RunFolder:
                 raise ZooError(
                     f"{self.path}: holds a run of {held!r}, not of {recipe!r}; name another folder with --out"
                 )
-        elif others := [p.name for p in self.path.iterdir() if not p.name.startswith(".")]:
+        elif self.path.is_dir() and (others := [p.name for p in self.path.iterdir() if not p.name.startswith(".")]):
             raise ZooError(f"{self.path}: is no run folder (it holds {others[0]!r}); name another folder with --out")
-        if fresh:
-            for name in ("stages", "run.json", "report.html", "README.md"):
-                target = self.path / name
-                shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
+
+    def drop(self) -> None:
+        """Remove what an earlier run left."""
+        for name in ("run.json", "report.html", "README.md", "stages"):
+            target = self.path / name
+            shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        """Remove what killed processes left of a run that is complete: states, and files that were being written."""
+        for pattern in (".*.part", ".*.state"):
+            for left in self.path.rglob(pattern):
+                left.unlink()
 
     def write_config(self, recipe: dict[str, Any]) -> None:
         """The composed recipe in its written order; running it gives the same run."""
@@ -75,22 +92,34 @@ class RunFolder:
         return self.path / "stages" / point.folder
 
     def complete(self, point: Point) -> bool:
-        """Whether a point's results are there, whole, and of these very inputs."""
-        folder = self.stage(point)
-        files = STAGE_FILES + (MODEL_FILES if point.kind.trains else ())
+        """Whether a point's results are there, of these very inputs, and every file as it was written."""
+        return self._says_complete(point) and not self._damaged(point)
+
+    def _says_complete(self, point: Point) -> bool:
         record = self.record(point)
-        done = record.get("status") == "complete" and record.get("inputs_digest") == point.digest
-        return done and all((folder / name).is_file() for name in files)
+        return record.get("status") == "complete" and record.get("inputs_digest") == point.digest
+
+    def _damaged(self, point: Point) -> list[str]:
+        """The files of a complete point that are missing or changed."""
+        written = self.record(point).get("files", {})
+        names = STAGE_FILES + (MODEL_FILES if point.kind.trains else ())
+        return [name for name in names if _file_digest(self.stage(point) / name) != written.get(name, "")]
 
     def record(self, point: Point) -> dict[str, Any]:
-        """The stage.json of a point; empty where there is none."""
-        file = self.stage(point) / "stage.json"
-        return read_json(file) if file.is_file() else {}
+        """The stage.json of a point; empty where there is none or a damaged one."""
+        try:
+            data = read_json(self.stage(point) / "stage.json")
+        except ZooError:
+            return {}
+        return data if isinstance(data, dict) else {}
 
     def start(self, point: Point) -> None:
         """Make a point's folder ready: what other inputs left there goes, a state of these inputs stays."""
         folder = self.stage(point)
-        if folder.is_dir() and self.record(point).get("inputs_digest") != point.digest:
+        damaged = self._damaged(point) if self._says_complete(point) else []
+        if damaged:
+            runtime.say(f"{point.name}: {damaged[0]} is missing or was changed since it was written; done again")
+        if folder.is_dir() and (damaged or self.record(point).get("inputs_digest") != point.digest):
             shutil.rmtree(folder)
         self._write_record(point, "running")
 
@@ -106,16 +135,23 @@ class RunFolder:
 
     def save_state(self, point: Point, key: str, state: State) -> None:
         """Keep the state of a part of a stage."""
-        tensors, data = state
-        checkpoint.save(self.stage(point) / f".{key}.state", tensors, {"state": json.dumps(data)})
+        tensors, text = state[0], json.dumps(state[1])
+        notes = {"state": text, "digest": _state_digest(tensors, text)}
+        checkpoint.save(self.stage(point) / f".{key}.state", tensors, notes)
 
     def load_state(self, point: Point, key: str) -> State | None:
-        """The state that was kept last."""
+        """The state that was kept last; none, with a word of it, where its file is damaged."""
         file = self.stage(point) / f".{key}.state"
         if not file.is_file():
             return None
-        tensors, metadata = checkpoint.load(file)
-        return tensors, json.loads(metadata["state"])
+        try:
+            tensors, notes = checkpoint.load(file)
+            if notes["digest"] != _state_digest(tensors, notes["state"]):
+                raise ZooError(f"{file}: damaged")
+        except (ZooError, KeyError):
+            runtime.say(f"{file}: damaged, so this part of {point.name} starts anew")
+            return None
+        return tensors, json.loads(notes["state"])
 
     def finish(self, point: Point, outcome: Outcome, seconds: float, origin: dict[str, Any]) -> None:
         """Write all that a stage gave; stage.json comes last and says that the rest is there."""
@@ -129,6 +165,7 @@ class RunFolder:
         self._write_record(
             point,
             "complete",
+            files={name: _file_digest(folder / name) for name in (*STAGE_FILES, *MODEL_FILES)},
             stage=point.stage,
             labels=dict(point.labels),
             kind=point.node["stage"],
@@ -159,6 +196,17 @@ class RunFolder:
                 values = [float(data["frozen_unchanged"])] * len(point.seeds)
                 table[Key(point.stage, point.labels, "", "frozen-unchanged", None)] = list(values)
         return table
+
+
+def _file_digest(file: Path) -> str | None:
+    if not file.is_file():
+        return None
+    with open(file, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def _state_digest(tensors: dict[str, Any], text: str) -> str:
+    return digest([checkpoint.digest(tensors), text])
 
 
 def _add(table: Table, key: Key, values: list[Any]) -> None:

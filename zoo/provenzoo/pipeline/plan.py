@@ -6,16 +6,19 @@ A point is one stage at one label of each of its axes. The axes of a stage are i
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from omegaconf import DictConfig
 
 from provenzoo import fetch, registry
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.pipeline.claims import Key, Table, Verdict, judge
-from provenzoo.pipeline.recipe import Recipe
+from provenzoo.pipeline.recipe import Recipe, compose, is_overlay, plain_recipe
 from provenzoo.plain import did_you_mean, digest, kind_of, merge, nested, split_path, walk
 from provenzoo.settings import read
 from provenzoo.stages import STAGES, Stage
@@ -41,8 +44,9 @@ class Point:
 
     @property
     def folder(self) -> str:
-        """The name as a folder's: what a file system may refuse is percent-encoded."""
-        return quote(self.name, safe="[]=,.-_+ ")
+        """The name as a folder's: what a file system may refuse is percent-encoded, and a long name is cut."""
+        name = quote(self.name, safe="[]=,.-_+ ")
+        return name if len(name) <= 200 else f"{name[:180]}~{digest(self.name)[:12]}"
 
     @cached_property
     def kind(self) -> Stage:
@@ -85,6 +89,7 @@ class Plan:
         for point in plan.points:
             point.kind.check(point.settings, f"stages.{point.name}")
         plan.check_claims()
+        plan.check_names()
         return plan
 
     @property
@@ -100,15 +105,59 @@ class Plan:
         """Judge every claim on ones, so that misspelt paths and labels are found before anything trains."""
         return judge(self.recipe.claims, self._ones())
 
+    def check_names(self) -> None:
+        """Check that `figures` and `publish` name stages and metrics that there will be."""
+        ones = self._ones()
+        for name, figure in self.recipe.figures.items():
+            first = self._named(figure.stage, f"figures.{name}: no stage", self.points)
+            known = {key.metric for key in ones if key.stage == first.stage} | {"loss", *first.node["metrics"]}
+            for metric in [*([figure.metric] if figure.metric else []), *figure.metrics]:
+                if metric not in known:
+                    where = f"figures.{name}: no metric {metric!r} in {figure.stage}"
+                    raise ZooError(f"{where}{did_you_mean(metric, sorted(known))}")
+        if self.recipe.publish is not None:
+            trained = [point for point in self.points if point.kind.trains]
+            self._named(self.recipe.publish, "publish: no stage with a checkpoint", trained)
+
+    def _named(self, name: str, otherwise: str, points: Sequence[Point]) -> Point:
+        """The first point of a stage, or the one of a point's name; another name is an error."""
+        if found := [point for point in points if name in (point.stage, point.name)]:
+            return found[0]
+        known = dict.fromkeys(known for point in points for known in (point.stage, point.name))
+        raise ZooError(f"{otherwise} {name!r}{did_you_mean(name, known)}")
+
     def _ones(self) -> Table:
         table: Table = {}
         mentioned = {
-            int(s) for s in re.findall(r"@(\d+)", json.dumps([c.model_dump() for c in self.recipe.claims.values()]))
+            int(s)
+            for s in re.findall(r"@(\d{1,18})", json.dumps([c.model_dump() for c in self.recipe.claims.values()]))
         }
         for point in self.points:
             for set_label, metric, step in point.kind.expected(point.settings, mentioned):
                 table[Key(point.stage, point.labels, set_label, metric, step)] = [1.0] * len(point.seeds)
         return table
+
+
+def prepare(
+    recipe: str | Path | DictConfig | Mapping[str, Any], overrides: Iterable[str] = ()
+) -> tuple[dict[str, Any], Plan]:
+    """A recipe composed, and its plan. A fault that comes with the overrides alone is one of the command's words."""
+    overrides = list(overrides)
+    try:
+        data = plain_recipe(compose(recipe, overrides))
+        return data, Plan.of(data)
+    except ZooError as error:
+        if overrides and not isinstance(error, UsageError) and _is_sound(recipe):
+            raise UsageError(str(error)) from None
+        raise
+
+
+def _is_sound(recipe: str | Path | DictConfig | Mapping[str, Any]) -> bool:
+    try:
+        prepare(recipe)
+    except ZooError:
+        return False
+    return True
 
 
 # --- order --------------------------------------------------------------------------------------------------------
@@ -156,10 +205,6 @@ def _expand(name: str, recipe: Recipe, done: Mapping[str, list[Point]]) -> list[
     """The points of a stage: for each choice of its own labels, every combination of parents that agrees."""
     where = f"stages.{name}"
     node = dict(recipe.stages[name])
-    kind = node.get("stage")
-    if not isinstance(kind, str) or kind not in STAGES:
-        wanted = did_you_mean(str(kind), STAGES) if kind is not None else f"; there are: {', '.join(STAGES)}"
-        raise ZooError(f"{where}: no stage {kind!r}{wanted}")
     axes = _own_axes(node.pop("grid", {}), node, f"{where}.grid")
     found: list[tuple[tuple[int, ...], int, Point]] = []
     for index, chosen in enumerate(itertools.product(*axes.values())):
@@ -167,18 +212,34 @@ def _expand(name: str, recipe: Recipe, done: Mapping[str, list[Point]]) -> list[
         at = where + _brackets(own)
         overlaid = node
         for _, overlay in chosen:
-            overlaid = _merge(overlaid, overlay, at)
-        for order, parents, inherited in _parent_choices(overlaid, done, recipe, at):
+            overlaid = _merge(overlaid, overlay, at, lambda path: is_overlay(("stages", name, *path)))
+        _check_kind(overlaid, at)
+        choices = list(_parent_choices(overlaid, done, recipe, at))
+        if not choices:
+            raise ZooError(f"{at}: its parents have no labels in common on the axes that they share")
+        for order, parents, inherited in choices:
             if twice := [axis for axis in axes if axis in dict(inherited)]:
                 raise ZooError(f"{where}.grid: the axis {twice[0]!r} is inherited from a parent; name it otherwise")
             found.append((order, index, _point(name, inherited + own, overlaid, parents, recipe, at)))
     return [point for *_, point in sorted(found, key=lambda item: item[:2])]
 
 
+def _check_kind(node: Mapping[str, Any], where: str) -> None:
+    kind = node.get("stage")
+    if not isinstance(kind, str) or kind not in STAGES:
+        wanted = did_you_mean(str(kind), STAGES) if kind is not None else f"; there are: {', '.join(STAGES)}"
+        raise ZooError(f"{where}: no stage {kind!r}{wanted}")
+    origin = STAGES[kind].settings.model_fields.get("from_")
+    if origin and origin.is_required() and not isinstance(node.get("from"), str):
+        raise ZooError(f"{where}.from: {kind_of(node.get('from'))} where the name of a stage or checkpoint is needed")
+
+
 def _own_axes(grid: Any, node: dict[str, Any], where: str) -> dict[str, list[tuple[str, dict[str, Any]]]]:
     """Axis name -> its (label, overlay) pairs."""
     if not isinstance(grid, Mapping):
         raise ZooError(f"{where}: {kind_of(grid)} where a mapping of axes is needed")
+    for axis in grid:
+        _check_nameable("axis", axis, where)
     return {axis: _labels(axis, values, node, f"{where}.{axis}") for axis, values in grid.items()}
 
 
@@ -197,18 +258,25 @@ def _labels(axis: str, values: Any, node: dict[str, Any], where: str) -> list[tu
     names = [label for label, _ in pairs]
     if not names or len(set(names)) < len(names):
         raise ZooError(f"{where}: {'no labels' if not names else 'a label is there twice'}")
-    if unreadable := [label for label in names if re.search(r"[\[\],=]", label)]:
-        raise ZooError(f"{where}: the label {unreadable[0]!r} cannot be named in a path; give labels as a mapping")
+    for label in names:
+        _check_nameable("label", label, where)
     return pairs
+
+
+def _check_nameable(what: str, name: str, where: str) -> None:
+    """Refuse what no path could name: `*` means all, and brackets, commas and `=` part axes and labels."""
+    if name in ("", "*") or name != name.strip() or re.search(r"[\[\],=\x00-\x1f]", name):
+        hint = "; give labels as a mapping" if what == "label" else ""
+        raise ZooError(f"{where}: the {what} {name!r} cannot be named in a path{hint}")
 
 
 def _label(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
-def _merge(base: Any, overlay: Any, where: str) -> Any:
+def _merge(base: Any, overlay: Any, where: str, later: Callable[[tuple[str, ...]], bool] = lambda _: False) -> Any:
     try:
-        return merge(base, overlay)
+        return merge(base, overlay, later=later)
     except ZooError as error:
         raise ZooError(f"{where}: {error}") from None
 
@@ -231,7 +299,7 @@ def _parent_choices(
     node: dict[str, Any], done: Mapping[str, list[Point]], recipe: Recipe, where: str
 ) -> Iterator[tuple[tuple[int, ...], dict[str, Parent], Labels]]:
     """Every combination of parents whose shared axes have the same label: (order, parent by path, labels)."""
-    references = list(_references({k: v for k, v in node.items() if k != "sets"}))
+    references = list(_references(node))
     candidates = [_candidates(reference, done, recipe, f"{where}.{path}") for path, reference in references]
     for chosen in itertools.product(*(list(enumerate(options)) for options in candidates)):
         labels: dict[str, str] = {}
@@ -280,7 +348,8 @@ def _picks(reference: str, where: str) -> dict[str, str]:
 def _external(reference: str, recipe: Recipe, where: str) -> Parent:
     if not fetch.is_reference(reference):
         names = [*recipe.stages, *registry.list_names("checkpoints")]
-        raise UsageError(f"{where}: no stage and no checkpoint {reference!r}{did_you_mean(reference, names)}")
+        known = "; a folder is local:DIR" if "/" in reference else did_you_mean(reference, names)
+        raise UsageError(f"{where}: no stage and no checkpoint {reference!r}{known}")
     config = fetch.config(reference)
     return Parent(reference, config["digest"], tuple(config["seeds"]), config["model"], config["data"])
 
@@ -307,6 +376,8 @@ def _point(
         if origin or part in node:
             node[part] = _merge(base, node.get(part, {}), f"{where}.{part}")
     if isinstance(node.get("sets"), Mapping):
+        for label in node["sets"]:
+            _check_nameable("set", label, f"{where}.sets")
         node["sets"] = {label: _set_node(node, label, f"{where}.sets.{label}") for label in node["sets"]}
     point = Point(stage, labels, node, seeds, {path: parent.digest for path, parent in parents.items()})
     assert point.settings is not None

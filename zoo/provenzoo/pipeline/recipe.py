@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from provenzoo import registry
 from provenzoo.errors import UsageError, ZooError
@@ -21,6 +21,7 @@ from provenzoo.plain import (
     nearest,
     nested,
     parse_yaml,
+    plain_data,
     read_yaml,
     scalar,
     split_path,
@@ -32,6 +33,20 @@ STAGE_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _REFERENCE = re.compile(r"\$\{([^${}]+)\}")
 
 
+class Figure(Settings):
+    """One entry of a recipe's `figures`: what is drawn of which stage, from the run folder alone."""
+
+    kind: Literal["curves", "bars", "encodings", "attention"]
+    stage: str
+    metric: str | None = None
+    metrics: list[str] = []
+    caption: str = ""
+    seed: int | None = None
+    """The seed whose tensors `encodings` and `attention` show; by default the first that did not diverge."""
+    token: int | Literal["centre", "mean"] = "centre"
+    """The query token of `attention`; `mean` averages over them all."""
+
+
 class Recipe(Settings):
     """The top level of a recipe. Stages are checked by their own settings once the plan has resolved them."""
 
@@ -41,11 +56,20 @@ class Recipe(Settings):
     paper: str = ""
     scale: Literal["cpu", "gpu"] = "cpu"
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """CPU threads of torch; small models are several times faster with one, and a result's last bits depend on it."""
     seeds: Annotated[int, Field(ge=1, le=10_000)] = 1
     stages: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
-    figures: dict[str, dict[str, Any]] = {}
+    figures: dict[str, Figure] = {}
     publish: str | None = None
     claims: dict[str, Claim] = {}
+
+    @field_validator("recipe")
+    @classmethod
+    def _is_a_path_below_runs(cls, name: str) -> str:
+        if not all(re.fullmatch(r"[^\\\x00-\x1f]{1,200}", part) and part.strip(". ") for part in name.split("/")):
+            raise ValueError("a recipe's name is words with / between them; it names a folder below runs/")
+        return name
 
 
 # --- composition --------------------------------------------------------------------------------------------------
@@ -58,13 +82,12 @@ def compose(recipe: str | Path | DictConfig | Mapping[str, Any], overrides: Iter
     `path=value` or `path+=[more]`.
     """
     data, where = _read(recipe)
-    data = _extended(data, where, ())
+    data = _extended(data, where, (str(recipe),))
     data = _overridden(data, list(overrides))
     data = _resolved(data)
-    for name in data.get("stages") or {}:
+    for name in read(Recipe, data, where).stages:
         if not STAGE_NAME.fullmatch(name):
             raise ZooError(f"{where}: stages.{name}: a stage's name is lower case letters, digits and hyphens")
-    read(Recipe, data, where)
     config = OmegaConf.create(_escaped(data))
     OmegaConf.set_struct(config, True)
     return config
@@ -79,26 +102,28 @@ def _read(recipe: str | Path | DictConfig | Mapping[str, Any]) -> tuple[dict[str
     if isinstance(recipe, DictConfig):
         recipe = plain_recipe(recipe)
     if isinstance(recipe, Mapping):
-        return {"recipe": "notebook", **recipe}, str(recipe.get("recipe", "recipe"))
+        where = str(recipe.get("recipe", "recipe"))
+        return {"recipe": "notebook", **plain_data(recipe, where)}, where
     text = str(recipe)
-    if isinstance(recipe, Path) or text.endswith((".yaml", ".yml")):
-        data = read_yaml(Path(recipe))
-        return {"recipe": Path(recipe).stem, **data}, text
-    return {"recipe": text, **read_yaml(registry.recipe_file(text))}, f"recipe {text}"
+    is_file = isinstance(recipe, Path) or text.endswith((".yaml", ".yml"))
+    file = Path(text) if is_file else registry.recipe_file(text)
+    data = plain_data(read_yaml(file), text)
+    return {"recipe": file.stem if is_file else text, **data}, text if is_file else f"recipe {text}"
 
 
-def _extended(data: dict[str, Any], where: str, seen: tuple[str, ...]) -> dict[str, Any]:
+def _extended(data: dict[str, Any], where: str, chain: tuple[str, ...]) -> dict[str, Any]:
+    """The data laid over the recipe that it extends. `chain` holds the names that led here, its own last."""
     base: dict[str, Any] = {}
     if (parent := data.pop("extends", None)) is not None:
         if not isinstance(parent, str):
             raise ZooError(f"{where}: extends is {kind_of(parent)}; the name of one recipe is needed")
-        if parent in seen or parent == data["recipe"]:
-            raise ZooError(f"{where}: extends goes in a circle: {' -> '.join([*seen, data['recipe'], parent])}")
+        if parent in chain:
+            raise ZooError(f"{where}: extends goes in a circle: {' -> '.join([*chain, parent])}")
         try:
             inherited, parent_where = _read(parent)
         except UsageError as error:
             raise ZooError(f"{where}: extends: {error}") from None
-        base = _extended(inherited, parent_where, (*seen, data["recipe"]))
+        base = _extended(inherited, parent_where, (*chain, parent))
     try:
         return merge(base, data, later=is_overlay)
     except ZooError as error:
@@ -121,29 +146,38 @@ def _resolved(data: dict[str, Any]) -> dict[str, Any]:
             return {key: copy(item, f"{at}.{key}" if at else key, chain) for key, item in value.items()}
         if isinstance(value, list):
             return [copy(item, f"{at}[{i}]", chain) for i, item in enumerate(value)]
-        match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
-        if match is None:
+        if (path := referred(value)) is None:
             return value
-        path = match[1]
+        return copy(*target(path, at, chain))
+
+    def referred(value: Any) -> str | None:
+        match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
+        return match and match[1]
+
+    def target(path: str, at: str, chain: tuple[str, ...]) -> tuple[Any, str, tuple[str, ...]]:
+        """What a path names, also where the path leads through another copy."""
         if path in chain:
             raise ZooError(f"{at}: the reference ${{{path}}} goes in a circle")
-        target: Any = data
-        for key in split_path(data, path):
-            if not isinstance(target, dict) or key not in target:
+        value: Any = data
+        keys = split_path(data, path)
+        for i, key in enumerate(keys):
+            if (through := referred(value)) is not None:
+                return target(".".join([through, *keys[i:]]), at, (*chain, path))
+            if not isinstance(value, dict) or key not in value:
                 raise ZooError(f"{at}: ${{{path}}} names nothing{did_you_mean(path, [p for p, _ in walk(data)])}")
-            target = target[key]
-        return copy(target, at, (*chain, path))
+            value = value[key]
+        return value, at, (*chain, path)
 
     return copy(data, "", ())
 
 
 def _escaped(data: Any) -> Any:
-    """Text that holds `${` is text: nothing else interpolates."""
+    """Text that holds `${` is text: nothing else interpolates. Before it, OmegaConf takes a backslash for an escape."""
     if isinstance(data, dict):
         return {key: _escaped(value) for key, value in data.items()}
     if isinstance(data, list):
         return [_escaped(value) for value in data]
-    return data.replace("${", r"\${") if isinstance(data, str) else data
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", data) if isinstance(data, str) else data
 
 
 # --- overrides ----------------------------------------------------------------------------------------------------
@@ -153,14 +187,14 @@ def _overridden(data: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
     """All overrides as one overlay."""
     overlay: dict[str, Any] = {}
     seen: set[str] = set()
-    for path, value in sorted(parse_override(text) for text in overrides):
+    for path, value in sorted(map(parse_override, overrides), key=lambda pair: pair[0]):
         if path.removesuffix("+") in seen:
             raise UsageError(f"{path.removesuffix('+')!r} is given twice")
         seen.add(path.removesuffix("+"))
         keys = _locate(data, path)
         overlay = _overlay(overlay, nested(keys, value), path)
     try:
-        return merge(data, overlay, later=is_overlay)
+        return merge(data, plain_data(overlay, "overrides"), later=is_overlay)
     except ZooError as error:
         raise UsageError(str(error)) from None
 
@@ -193,17 +227,27 @@ def parse_override(text: str) -> tuple[str, Any]:
     return path, scalar(value) if value else ""
 
 
+def _holds(data: Any, keys: list[str]) -> bool:
+    for key in keys:
+        if not isinstance(data, dict) or key not in data:
+            return False
+        data = data[key]
+    return True
+
+
 def _locate(data: dict[str, Any], path: str) -> list[str]:
     """The keys of an override's path. It adds no stage and no claim, so a misspelt one is an error with the nearest."""
     extend = path.endswith("+")
     keys = split_path(data, path.removesuffix("+"))
     known = [name for name in Recipe.model_fields if name != "recipe"]
     if keys[0] not in known:
-        paths = [p for p, _ in walk(data)]
+        paths = [p for p, _ in walk(data) if p != "recipe"]
         same_end = [p for p in paths if p.endswith(f".{path}")]
         close = " or ".join(repr(p) for p in same_end[:3] or nearest(path, [*known, *paths]))
         raise UsageError(f"no key {keys[0]!r} in a recipe" + (f"; did you mean {close}?" if close else ""))
     if keys[0] in ("stages", "claims") and len(keys) > 1 and keys[1] not in (data.get(keys[0]) or {}):
         one = keys[0].removesuffix("s")
         raise UsageError(f"{path}: no {one} {keys[1]!r}{did_you_mean(keys[1], data.get(keys[0]) or {})}")
+    if keys[0] == "stages" and keys[2:3] == ["grid"] and len(keys) > 4 and not _holds(data, keys[:4]):
+        keys[3:] = [".".join(keys[3:])]  # a new axis: the rest is the path that it sets
     return [*keys[:-1], keys[-1] + "+"] if extend else keys

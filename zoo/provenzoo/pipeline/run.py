@@ -1,11 +1,13 @@
 """Running a recipe: each point of its plan in order, into the run folder; then claims, report and card."""
 
+import contextlib
+import signal
 import statistics
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from omegaconf import DictConfig
 
@@ -15,19 +17,19 @@ from provenzoo.pipeline.claims import judge
 from provenzoo.pipeline.folder import RunFolder
 from provenzoo.pipeline.plan import Plan, Point
 from provenzoo.pipeline.recipe import compose, plain_recipe
-from provenzoo.plain import write_json
-from provenzoo.stages.work import Outcome, State, Stopped
+from provenzoo.plain import canonical, write_json
+from provenzoo.stages.work import Outcome, Rehearsed, State, Stopped
 from provenzoo.training import runtime
 
 
 class Interrupted(ZooError):
     """A signal stopped the run after its state was saved."""
 
-    def __init__(self, signal: int, path: Path):
+    def __init__(self, number: int, path: Path):
         super().__init__(
-            f"stopped by {runtime.signal_name(signal)}; what was done is saved in {path}: run again to go on"
+            f"stopped by {runtime.signal_name(number)}; what was done is saved in {path}: run again to go on"
         )
-        self.exit_code = 128 + signal
+        self.exit_code = 128 + number
 
 
 @dataclass(frozen=True)
@@ -70,18 +72,49 @@ def run(
     device = runtime.resolve_device(plan.recipe.device)
     runtime.deterministic(device)
     folder = RunFolder(Path(out) if out else Path("runs") / plan.recipe.recipe / plan.id)
-    with folder.locked():
-        folder.claim_for(plan.recipe.recipe, fresh)
+    folder.check(plan.recipe.recipe)
+    _rehearse(plan.points if fresh else _pending(plan, folder))
+    with folder.locked(), runtime.threads(plan.recipe.threads):
+        folder.check(plan.recipe.recipe)
+        if fresh:
+            folder.drop()
         folder.write_config(data)
         with runtime.Stop() as stop:
-            for point in plan.points:
-                if not folder.complete(point):
-                    _run_point(plan, point, folder, device, stop)
+            _run_points(plan, folder, device, stop)
         record = _write_record(plan, folder, "complete", device)
+        folder.tidy()
         from provenzoo.report import report
 
         report(folder.path)
     return Run(folder.path, record)
+
+
+def _pending(plan: Plan, folder: RunFolder) -> tuple[Point, ...]:
+    return tuple(point for point in plan.points if not folder.complete(point))
+
+
+def _rehearse(points: Iterable[Point]) -> None:
+    """Build what the points will build, so that what does not fit is found before any of them runs."""
+    known: dict[str, Rehearsed | None] = {}
+    same: dict[str, Rehearsed | None] = {}
+    for point in points:
+        origin = known.get(point.node.get("from", ""))
+        node = canonical({**point.node, "from": id(origin)})
+        if node not in same:
+            try:
+                same[node] = point.kind.rehearse(point.settings, point.seeds[0], origin)
+            except ZooError as error:
+                raise type(error)(f"{point.name}: {error}") from None
+        known[point.name] = same[node]
+
+
+def _run_points(plan: Plan, folder: RunFolder, device: Any, stop: runtime.Stop) -> None:
+    if pending := _pending(plan, folder):
+        _write_record(plan, folder, "running", device)
+    for point in pending:
+        if stop.requested:
+            _leave(plan, folder, device, stop)
+        _run_point(plan, point, folder, device, stop)
 
 
 def _run_point(plan: Plan, point: Point, folder: RunFolder, device: Any, stop: runtime.Stop) -> None:
@@ -93,12 +126,19 @@ def _run_point(plan: Plan, point: Point, folder: RunFolder, device: Any, stop: r
         runtime.say(f"{point.name}: done in {time.monotonic() - began:.1f} s{_told(outcome)}")
     except (Stopped, KeyboardInterrupt):
         folder.fail(point, "interrupted")
-        _write_record(plan, folder, "interrupted", device)
-        raise Interrupted(stop.signal or 2, folder.path) from None
-    except ZooError as error:
-        folder.fail(point, "failed")
-        _write_record(plan, folder, "failed", device)
-        raise ZooError(f"{point.name}: {error}") from error
+        _leave(plan, folder, device, stop)
+    except Exception as error:
+        with contextlib.suppress(ZooError):  # a full disk, of which `error` tells
+            folder.fail(point, "failed")
+            _write_record(plan, folder, "failed", device)
+        if isinstance(error, ZooError):
+            raise ZooError(f"{point.name}: {error}") from error
+        raise
+
+
+def _leave(plan: Plan, folder: RunFolder, device: Any, stop: runtime.Stop) -> NoReturn:
+    _write_record(plan, folder, "interrupted", device)
+    raise Interrupted(stop.signal or signal.SIGINT, folder.path) from None
 
 
 def _told(outcome: Outcome) -> str:
@@ -123,12 +163,15 @@ class _Work:
     def __init__(self, plan: Plan, point: Point, folder: RunFolder, device: Any, stop: runtime.Stop):
         self.name, self.seeds, self.device = point.name, point.seeds, device
         self._plan, self._point, self._folder, self._stop = plan, point, folder, stop
+        self._fetched: dict[str, fetch.Checkpoint] = {}
 
     def fetch(self, reference: str) -> fetch.Checkpoint:
-        names = {point.name: point for point in self._plan.points}
-        if reference not in names:
-            return fetch.fetch(reference)
-        return fetch.fetch(f"local:{self._folder.stage(names[reference])}")
+        if reference not in self._fetched:
+            names = {point.name: point for point in self._plan.points}
+            inner = reference in names
+            place = f"local:{self._folder.stage(names[reference])}" if inner else reference
+            self._fetched[reference] = fetch.fetch(place)
+        return self._fetched[reference]
 
     def save(self, key: str, state: State) -> None:
         self._folder.save_state(self._point, key, state)
@@ -148,7 +191,6 @@ class _Work:
 
 def _write_record(plan: Plan, folder: RunFolder, status: str, device: Any) -> dict[str, Any]:
     done = tuple(point for point in plan.points if folder.complete(point))
-    verdicts = judge(plan.recipe.claims, folder.table(done)) if status == "complete" else []
     record = {
         "recipe": plan.recipe.recipe,
         "about": plan.recipe.about,
@@ -160,11 +202,21 @@ def _write_record(plan: Plan, folder: RunFolder, status: str, device: Any) -> di
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "environment": {**runtime.environment(), "device": str(device)},
         "stages": [_stage_entry(folder, point) for point in plan.points],
-        "metrics": {key: value for point in done for key, value in _summaries(folder, point)},
-        "claims": [verdict.plain() for verdict in verdicts],
+        "metrics": metrics_of(folder, done),
+        "claims": claims_of(plan, folder) if status == "complete" else [],
     }
     write_json(folder.path / "run.json", record)
     return record
+
+
+def metrics_of(folder: RunFolder, points: Iterable[Point]) -> dict[str, dict[str, Any]]:
+    """What run.json tells of the numbers of complete points."""
+    return {key: value for point in points for key, value in _summaries(folder, point)}
+
+
+def claims_of(plan: Plan, folder: RunFolder) -> list[dict[str, Any]]:
+    """What run.json tells of the claims of a complete run."""
+    return [verdict.plain() for verdict in judge(plan.recipe.claims, folder.table(plan.points))]
 
 
 def _stage_entry(folder: RunFolder, point: Point) -> dict[str, Any]:

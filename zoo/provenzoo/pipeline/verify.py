@@ -2,16 +2,25 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from provenzoo import fetch
 from provenzoo.errors import ZooError
+from provenzoo.models.base import members
+from provenzoo.models.load import restore
+from provenzoo.models.split import split_fused
+from provenzoo.pipeline.folder import RunFolder
+from provenzoo.pipeline.plan import Plan
+from provenzoo.pipeline.recipe import compose, plain_recipe
+from provenzoo.pipeline.run import claims_of, metrics_of
 from provenzoo.plain import read_json
 from provenzoo.settings import read
-from provenzoo.stages.evaluate import Evaluate, SetNode, measure_seed
+from provenzoo.stages.evaluate import Evaluate, measure_seed
 from provenzoo.training import runtime
 
 COUNTED = ("accuracy", "class-accuracy")
@@ -20,11 +29,14 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Row:
-    """One number: as saved, as recomputed, and whether they agree within the tolerance (relative; 0 for counts)."""
+    """One number: as saved, as recomputed, and whether they agree within the tolerance (relative; 0 for counts).
+
+    `seed` is None for what all seeds give together.
+    """
 
     where: str
     metric: str
-    seed: int
+    seed: int | None
     saved: Any
     recomputed: Any
     tolerance: float
@@ -49,30 +61,24 @@ class Verification:
 
 
 def verify(target: str | Path, device: str = "auto") -> Verification:
-    """Recompute every number of a run folder, or of a checkpoint by name or folder.
+    """Recompute every number of a run folder, of a stage's folder in it, or of a checkpoint by name or folder.
 
     Models are built from config.json and the saved tensors (their digest is checked), sets from the saved data nodes
-    (their digest is compared too). A number that has no saved model, such as an early step's, is not among them.
+    (their digest is compared too), frozen parts are compared with the checkpoint that they came from. Of a complete
+    run, all that run.json tells is computed again from the stages' numbers. A number that has no saved model, such as
+    an early step's, is not among them.
     """
-    place = Path(target)
+    place, source = Path(target), _Source(device)
     if (place / "run.json").is_file():
-        rows = list(_run_rows(place, device))
+        rows = [row for stage in _folders(place).items() for row in _stage_rows(*stage, _folders(place), source)]
+        rows += _run_rows(place)
+    elif (place / "stage.json").is_file():
+        rows = list(_stage_rows(place.name, place, _folders(place.resolve().parents[1]), source))
     else:
-        rows = list(_stage_rows(fetch.folder(str(target)), str(target), str(target), device))
+        rows = list(_set_rows(fetch.folder(str(target)), str(target), str(target), source))
     if not rows:
         raise ZooError(f"{target}: holds no number to verify")
     return Verification(str(target), rows)
-
-
-def _run_rows(run: Path, device: str) -> Iterator[Row]:
-    stages = read_json(run / "run.json")["stages"]
-    folders = {stage["name"]: run / "stages" / stage["folder"] for stage in stages if stage["status"] == "complete"}
-    for name, folder in folders.items():
-        record = read_json(folder / "stage.json")
-        origin = record.get("origin")
-        holder = f"local:{folder}" if (folder / "model.safetensors").is_file() else origin
-        reference = f"local:{folders[holder]}" if holder in folders else holder
-        yield from _stage_rows(folder, reference, name, device)
 
 
 class _Source:
@@ -80,50 +86,88 @@ class _Source:
 
     def __init__(self, device: str):
         self.device = runtime.resolve_device(device)
-        self._held: dict[str, fetch.Checkpoint] = {}
+        self.fetch = cache(fetch.fetch)
 
-    def fetch(self, reference: str) -> fetch.Checkpoint:
-        return (
-            self._held.setdefault(reference, fetch.fetch(reference))
-            if reference not in self._held
-            else self._held[reference]
-        )
+    def stopping(self) -> bool:
+        return False
 
 
-def _stage_rows(folder: Path, reference: str | None, where: str, device: str) -> Iterator[Row]:
-    saved = read_json(folder / "metrics.json")
-    source = _Source(device)
-    for label, node in saved["sets"].items():
-        settings = read(
-            Evaluate,
-            {
-                "stage": "evaluate",
-                "model": node["model"],
-                "sets": {label: {"data": node["data"], "model": node["model"]}},
-                "metrics": node["metrics"],
-                **({"from": reference} if reference else {}),
-                **{key: node[key] for key in ("loss", "dtype") if node.get(key)},
-            },
-            f"{folder / 'metrics.json'}: sets.{label}",
-        )
+def _folders(run: Path) -> dict[str, Path]:
+    """The folder of each complete stage."""
+    stages = read_json(run / "run.json")["stages"]
+    return {stage["name"]: run / "stages" / stage["folder"] for stage in stages if stage["status"] == "complete"}
+
+
+# --- a run --------------------------------------------------------------------------------------------------------
+
+
+def _run_rows(run: Path) -> Iterator[Row]:
+    """Every summary and claim of run.json, computed again from the stages' metrics.json."""
+    record = read_json(run / "run.json")
+    if record["status"] != "complete":
+        return
+    plan, folder = Plan.of(plain_recipe(compose(run / "config.yaml"))), RunFolder(run)
+    for where, metrics in metrics_of(folder, plan.points).items():
+        for metric, again in metrics.items():
+            saved = record["metrics"].get(where, {}).get(metric, {})
+            for key in again:
+                if saved.get(key) != again[key]:
+                    yield Row(where, f"{metric} ({key})", None, saved.get(key), again[key], 0.0, False)
+    told = {claim["id"]: claim for claim in record["claims"]}
+    for again in claims_of(plan, folder):
+        saved = told.get(again["id"], {})
+        yield Row("claims", again["id"], None, saved.get("value"), again["value"], 0.0, saved == again)
+
+
+# --- a stage ------------------------------------------------------------------------------------------------------
+
+
+def _stage_rows(name: str, folder: Path, folders: dict[str, Path], source: _Source) -> Iterator[Row]:
+    origin = read_json(folder / "stage.json").get("origin")
+    parent = f"local:{folders[origin]}" if origin in folders else origin
+    trains = (folder / "config.json").is_file() or (folder / "model.safetensors").is_file()
+    yield from _set_rows(folder, f"local:{folder}" if trains else parent, name, source)
+    if trains and parent:
+        yield from _frozen_rows(source.fetch(f"local:{folder}"), source.fetch(parent), name)
+
+
+def _frozen_rows(trained: fetch.Checkpoint, parent: fetch.Checkpoint, where: str) -> Iterator[Row]:
+    """Whether each seed's frozen parameters are, to the bit, those of the checkpoint that it started from."""
+    frozen, reset = trained.config["frozen"], trained.config["reset"]
+    saved = read_json(fetch.folder(trained.reference) / "metrics.json")["frozen_unchanged"]
+    for seed in trained.config["seeds"] if frozen else []:
+        after, before = (restore(found, seed) for found in (trained, parent))
+        split_fused(after)
+        split_fused(before)
+        names = {name for group in frozen for name in members(after, group)}
+        names -= {name for group in reset for name in members(after, group)}
+        old, new = dict(before.named_parameters()), dict(after.named_parameters())
+        same = all(torch.equal(_bits(old[name].to(new[name].dtype)), _bits(new[name])) for name in names)
+        yield Row(where, "frozen-unchanged", seed, saved, same, 0.0, saved is same)
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def _set_rows(folder: Path, reference: str | None, where: str, source: _Source) -> Iterator[Row]:
+    for label, node in read_json(folder / "metrics.json")["sets"].items():
+        written = {
+            "stage": "evaluate",
+            "model": node["model"],
+            "sets": {label: {"data": node["data"], "model": node["model"]}},
+            "metrics": node["metrics"],
+            **({"from": reference} if reference else {}),
+            **{key: node[key] for key in ("loss", "dtype")},
+        }
+        settings = read(Evaluate, written, f"{folder / 'metrics.json'}: sets.{label}")
         at = f"{where}.{label}" if label else where
-        for index, seed in enumerate(_seeds(folder, node)):
-            row = measure_seed(settings, SetNode(data=node["data"], model=node["model"]), seed, source)  # pyright: ignore[reportArgumentType]  # the part of Work that it uses
-            yield Row(
-                at,
-                "data-digest",
-                seed,
-                node["digests"][index][:12],
-                row.digest[:12],
-                0.0,
-                row.digest == node["digests"][index],
-            )
+        for index, seed in enumerate(node["seeds"]):
+            row = measure_seed(settings, label, seed, source)  # pyright: ignore[reportArgumentType]  # the part of Work that it uses
+            digest = node["digests"][index]
+            yield Row(at, "data-digest", seed, digest[:12], row.digest[:12], 0.0, row.digest == digest)
             for metric, value in row.values.items():
                 yield _row(at, metric, seed, node["values"][metric][index], value)
-
-
-def _seeds(folder: Path, node: dict[str, Any]) -> list[int]:
-    return node.get("seeds") or list(range(len(node["digests"])))
 
 
 def _row(where: str, metric: str, seed: int, saved: Any, again: Any) -> Row:

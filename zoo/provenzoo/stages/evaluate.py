@@ -11,7 +11,7 @@ from provenzoo.errors import ZooError
 from provenzoo.metrics.measure import Measure, is_vector, loss_function, metric_functions
 from provenzoo.models.load import check_adaptable, restore
 from provenzoo.settings import Settings
-from provenzoo.stages.work import Measured, Outcome, Work
+from provenzoo.stages.work import Measured, Outcome, Rehearsed, Work, has_parent, leave_if_told
 
 
 class SetNode(Settings):
@@ -60,15 +60,34 @@ def expected(settings: Evaluate, mentioned: set[int]) -> list[tuple[str, str, in
     return [(label, metric, None) for label in settings.sets for metric in scalars]
 
 
+def rehearse(settings: Evaluate, seed: int, origin: Rehearsed | None) -> None:
+    """Build every set and, where nothing was trained, the model for it; what does not fit is an error."""
+    for label, node in settings.sets.items():
+        if has_parent(node.data):
+            continue
+        shapes = registry.check("datasets", node.data, f"sets.{label}.data").build(seed=seed).shapes
+        if origin:
+            _check_shapes(origin.filled, shapes, label)
+        elif not settings.from_:
+            model = registry.check("models", node.model, f"sets.{label}.model")
+            model.build(**model.fill(shapes))
+
+
+def _check_shapes(filled: dict[str, int], shapes: dict[str, int], label: str) -> None:
+    for name, size in filled.items():
+        if shapes.get(name, size) != size:
+            raise ZooError(f"sets.{label}: the model has {name} {size}, the data {shapes[name]}")
+
+
 def evaluate(settings: Evaluate, work: Work) -> Outcome:
     """Every metric of every set, seed by seed."""
-    rows = {label: _measure_set(settings, node, work) for label, node in settings.sets.items()}
-    return Outcome(sets=rows)
+    return Outcome(sets={label: _measure_set(settings, label, work) for label in settings.sets})
 
 
-def _measure_set(settings: Evaluate, node: SetNode, work: Work) -> Measured:
+def _measure_set(settings: Evaluate, label: str, work: Work) -> Measured:
+    node = settings.sets[label]
     values: dict[str, list[Any]] = {name: [] for name in settings.metrics}
-    rows = [measure_seed(settings, node, seed, work) for seed in work.seeds]
+    rows = [measure_seed(settings, label, seed, work) for seed in work.seeds]
     for row in rows:
         for name, value in row.values.items():
             values[name].append(value)
@@ -85,17 +104,16 @@ class SeedRow(Settings):
     loss: str
 
 
-def measure_seed(settings: Evaluate, node: SetNode, seed: int, work: Work) -> SeedRow:
-    """One seed's model on one set. Also what `verify` does again."""
-    dtype = getattr(torch, settings.dtype)
+def measure_seed(settings: Evaluate, label: str, seed: int, work: Work) -> SeedRow:
+    """One seed's model on one set. Also what `verify` does again. Told to stop, it leaves before the next batch."""
+    node, dtype = settings.sets[label], getattr(torch, settings.dtype)
     dataset = registry.check("datasets", node.data, "data").build(seed=seed)
     model, filled = _model(settings, node, dataset.shapes, seed, work)
-    for name, size in filled.items():
-        if name in dataset.shapes and dataset.shapes[name] != size:
-            raise ZooError(f"the model has {name} {size}, the data {dataset.shapes[name]}")
+    _check_shapes(filled, dataset.shapes, label)
     loss = settings.loss or dataset.loss
     functions = metric_functions(settings.metrics, loss_function(loss))
     measure = Measure(functions, dataset, dataset.test, work.device, dtype)
+    model.register_forward_pre_hook(lambda *_: leave_if_told(work))
     values = measure(model.to(work.device, dtype))
     return SeedRow(values=values, n=len(dataset.test), digest=dataset.test.digest, loss=loss)
 

@@ -13,15 +13,15 @@ from provenzoo import checkpoint, registry
 from provenzoo.datasets.base import Dataset
 from provenzoo.draws import seeded
 from provenzoo.errors import UsageError, ZooError
-from provenzoo.fetch import Checkpoint
 from provenzoo.metrics.measure import Measure, is_vector, loss_function, metric_functions
 from provenzoo.models.base import groups_of, members, model_groups, model_split
 from provenzoo.models.split import merged_state, split_fused, split_state
 from provenzoo.plain import did_you_mean
 from provenzoo.settings import Settings
-from provenzoo.stages.work import Measured, Outcome, Stopped, Value, Work
+from provenzoo.stages.work import Measured, Outcome, Rehearsed, Stopped, Value, Work, has_parent
+from provenzoo.training import optim as optimisers
 from provenzoo.training.feed import Feed
-from provenzoo.training.loop import Result
+from provenzoo.training.loop import Result, freeze
 from provenzoo.training.loop import train as train_loop
 from provenzoo.training.optim import Optim
 from provenzoo.training.replicas import Replicas, groups_of_seeds
@@ -114,6 +114,35 @@ def logged_steps(steps: int, log_every: int | None) -> list[int]:
     return sorted({*range(0, steps, log_interval(steps, log_every)), steps})
 
 
+def rehearse(settings: Pretrain | Finetune, seed: int, origin: Rehearsed | None) -> Rehearsed | None:
+    """Build data, model and optimiser of one seed; what does not fit, or a group that is not there, is an error."""
+    if has_parent(settings.data):
+        return None
+    data = registry.check("datasets", settings.data, "data").build(seed=seed)
+    bound = registry.check("models", settings.model, "model")
+    filled = bound.fill(data.shapes)
+    model = bound.build(**filled)
+    state = {name: tensor.to("meta") for name, tensor in merged_state(model).items()}
+    split_where_named(model, settings)
+    if isinstance(settings, Finetune):
+        _kept_from(model, origin.state if origin else state, settings.reset)
+    freeze(model, frozen_parameters(model, settings))
+    optimisers.build(settings.optim, model)
+    return Rehearsed(filled, state)
+
+
+def split_where_named(model: nn.Module, settings: Train) -> None:
+    """Split what is fused where `reset`, `freeze` or `optim.groups` names a part of it."""
+    named = {*getattr(settings, "reset", []), *getattr(settings, "freeze", []), *settings.optim.groups}
+    if model_split(model) and {"attention", "value"} & named:
+        split_fused(model)
+
+
+def frozen_parameters(model: nn.Module, settings: Train) -> list[str]:
+    """The names of the parameters that `freeze` keeps as they are."""
+    return [name for group in getattr(settings, "freeze", []) for name in members(model, group)]
+
+
 # --- the stage ----------------------------------------------------------------------------------------------------
 
 
@@ -182,10 +211,10 @@ class _Stage:
     def starting(self, seed: int) -> tuple[nn.Module, dict[str, int]]:
         """The model that training starts from: fresh, or the checkpoint's with the `reset` groups fresh."""
         model, filled = self.fresh(seed)
+        split_where_named(model, self.settings)
         if self.origin is not None:
-            _start_from(model, self.origin, seed, self.reset)
-        if model_split(model) and ({"attention", "value"} & {*self.freeze, *self.settings.optim.groups}):
-            split_fused(model)
+            kept = _kept_from(model, self.origin.state(seed), self.reset)
+            model.load_state_dict(model.state_dict() | kept)
         return model.to(self.work.device, self.dtype), filled
 
     def outcome(self, trained: list[Trained]) -> Outcome:
@@ -234,26 +263,18 @@ def _by_step(by_seed: list[list[Value]]) -> list[list[Value]]:
     return [list(row) for row in zip(*by_seed, strict=True)]
 
 
-def _start_from(model: nn.Module, origin: Checkpoint, seed: int, reset: list[str]) -> None:
-    """Fill a fresh model from a checkpoint, but for the groups to draw anew."""
-    state = origin.state(seed)
-    if reset and model_split(model):
-        split_fused(model)
+def _kept_from(model: nn.Module, state: dict[str, Tensor], reset: list[str]) -> dict[str, Tensor]:
+    """What a model takes from a checkpoint's state: all but the groups to draw anew."""
     anew = {name for group in reset for name in members(model, group)}
-    old = {name: tensor for name, tensor in split_state(model, state).items() if name not in anew}
-    own = model.state_dict()
-    wrong = [
-        name
-        for name, tensor in own.items()
-        if name not in anew and (name not in old or old[name].shape != tensor.shape)
-    ]
-    if wrong:
+    old = split_state(model, state)
+    own = {name: tensor.shape for name, tensor in model.state_dict().items() if name not in anew}
+    if wrong := [name for name, shape in own.items() if name not in old or old[name].shape != shape]:
         groups = ", ".join(sorted(model_groups(model)))
         raise ZooError(
             f"the checkpoint does not fit at {wrong[0]}{f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''}; "
             f"`reset` the groups that change (groups: {groups})"
         )
-    model.load_state_dict(own | {name: old[name] for name in own if name not in anew})
+    return {name: old[name] for name in own}
 
 
 class _Group:
@@ -266,8 +287,7 @@ class _Group:
         models, self.filled = zip(*(stage.starting(seed) for seed in seeds), strict=True)
         self.at_start = [_named(model) for model in models]
         self.replicas = Replicas(models, seeds)
-        frozen = [name for group in stage.freeze for name in members(self.replicas.module, group)]
-        self.still = Still(self.replicas.module, frozen)
+        self.still = Still(self.replicas.module, frozen_parameters(self.replicas.module, stage.settings))
         settings, device = stage.settings, stage.work.device
         self.feed = Feed([d.train for d in self.datasets], seeds, settings.batch, device, stage.dtype)
         self.steps = settings.steps or self.feed.steps(settings.epochs or 0)
@@ -340,13 +360,12 @@ class Still:
     def __init__(self, model: nn.Module, parameters: list[str]) -> None:
         self.model, self.parameters = model, parameters
         held = set(parameters)
-        buffers = [
-            f"{path}.{name}" if path else name
-            for path, module in model.named_modules()
-            for name, _ in module.named_buffers(recurse=False)
-            if {f"{path}.{own}" if path else own for own, _ in module.named_parameters()} <= held
-            and any(True for _ in module.parameters())
-        ]
+        buffers: dict[str, None] = {}
+        for path, module in model.named_modules():
+            at = f"{path}." if path else ""
+            own = {at + name for name, _ in module.named_parameters()}
+            if own and own <= held:
+                buffers |= dict.fromkeys(at + name for name, _ in module.named_buffers())
         self.names = [*parameters, *buffers]
         self.before = self._bits()
 

@@ -1,6 +1,6 @@
 """What a stage is given and what it gives back. A stage knows no run folder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from provenzoo.fetch import Checkpoint
+from provenzoo.plain import walk
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 """Tensors and plain data of a stage in the middle."""
@@ -42,7 +43,27 @@ class Work(Protocol):
 
 
 class Stopped(Exception):
-    """The stage saved its state and left because it was told to."""
+    """The stage left because it was told to; what it had to save is saved."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsed:
+    """What is known of a checkpoint before its stage has run: arguments that the data fills in, tensors' shapes."""
+
+    filled: dict[str, int]
+    state: dict[str, Tensor]
+    """A state of one seed under unsplit names, on the meta device."""
+
+
+def has_parent(node: Mapping[str, Any]) -> bool:
+    """Whether a node holds a `from` at any depth, so that it can be built only once that stage has run."""
+    return any(path.rpartition(".")[2] == "from" for path, _ in walk(node))
+
+
+def leave_if_told(work: Work) -> None:
+    """Raise `Stopped` where the stage should leave and has nothing to save."""
+    if work.stopping():
+        raise Stopped
 
 
 Value = float | list[float] | None
