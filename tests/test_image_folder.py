@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+import provenzoo
 from provenzoo.datasets.base import as_trained
 from provenzoo.datasets.image_folder import ImageFolder
 from provenzoo.datasets.mnist import FashionMNISTMini
@@ -268,3 +269,49 @@ def test_one_image_a_class_cannot_be_held_out(tmp_path):
 def test_paths_are_the_callers(root, monkeypatch):
     monkeypatch.chdir(root.parent)
     assert len(folder(Path("photos")).test) == 9
+
+
+FOLDERS = """
+stages:
+  pretrain:
+    stage: pretrain
+    model: {name: small-cnn}
+    data: {name: image-folder, root: ROOT, channels: 1}
+    epochs: 2
+    batch: 6
+    metrics: [accuracy, class-accuracy]
+  evaluate:
+    stage: evaluate
+    from: pretrain
+    metrics: [accuracy, class-accuracy]
+    sets:
+      same: {}
+      other: {data: {root: OTHER}}
+"""
+
+
+def run(folder: Path, root: Path, other: Path):
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(FOLDERS.replace("ROOT", str(root)).replace("OTHER", str(other)))
+    return provenzoo.run(recipe, out=folder / "run")
+
+
+def test_a_model_is_judged_on_another_folder_by_the_names_of_its_classes(root, tmp_path):
+    shutil.copytree(root, tmp_path / "other")
+    for split in ("train", "test"):
+        write(tmp_path / "other" / split / "aardvark", 0, 3)  # comes first, and moves the mean
+    done = run(tmp_path, root, tmp_path / "other")
+    values = {
+        name: done.record["metrics"][f"evaluate.{name}"]["class-accuracy"]["per_seed"] for name in ("same", "other")
+    }
+    assert values["other"] == values["same"]
+    assert provenzoo.verify(done.path).holds
+
+
+def test_a_folder_that_lacks_a_class_of_the_model_is_told_before_anything_trains(root, tmp_path):
+    shutil.copytree(root, tmp_path / "other")
+    for split in ("train", "test"):
+        shutil.rmtree(tmp_path / "other" / split / "trouser")
+    with pytest.raises(ZooError, match="no class 'trouser'"):
+        run(tmp_path, root, tmp_path / "other")
+    assert not list(tmp_path.rglob("model.safetensors"))

@@ -244,6 +244,7 @@ def test_the_digest_depends_on_what_a_parent_is_not_on_its_name() -> None:
         ({"train": TRAIN, "judge": JUDGE | {"sets": {}}}, "sets"),
         ({"train": TRAIN, "judge": JUDGE | {"sets": {"a": {"date": {}}}}}, "unknown key 'date'; did you mean 'data'"),
         ({"train": TRAIN, "judge": JUDGE | {"sets": {"a": {"model": {"hidden": 2}}}}}, "'hidden' cannot change after training"),
+        ({"train": TRAIN, "judge": JUDGE | {"model": {"hidden": 2}}}, "judge.model: 'hidden' cannot change after training"),
         ({"train": TRAIN, "judge": JUDGE, "tune": TUNE | {"from": "judge"}}, "leaves no checkpoint"),
         ({"train": TRAIN | {"grid": {"model.hidden": [1, 2]}}, "tune": TUNE | {"from": "train[model.hidden=3]"}}, "no label '3'"),
         ({"train": TRAIN | {"seeds": 3}, "tune": TUNE | {"seeds": 2}}, "3 seeds and this stage 2"),

@@ -262,7 +262,10 @@ def test_drawing_twice_gives_the_same_bytes(run: Path) -> None:
 @pytest.mark.parametrize(
     ("figure", "message"),
     [
-        ({"kind": "curvs", "stage": "pretrain"}, "figures.it.kind: must be 'curves', 'bars', 'encodings' or 'attention'"),
+        (
+            {"kind": "curvs", "stage": "pretrain"},
+            "figures.it.kind: must be 'curves', 'bars', 'encodings' or 'attention'",
+        ),
         ({"kind": "bars", "stage": "evaluat"}, "figures.it: no stage 'evaluat'; did you mean 'evaluate'?"),
         (
             {"kind": "bars", "stage": "evaluate", "metric": "acuracy"},

@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 
 from provenzoo import fetch, registry
 from provenzoo.errors import UsageError, ZooError
+from provenzoo.models.load import check_adaptable
 from provenzoo.pipeline.claims import Key, Table, Verdict, judge
 from provenzoo.pipeline.recipe import Recipe, compose, is_overlay, plain_recipe
 from provenzoo.plain import did_you_mean, digest, kind_of, merge, nested, split_path, walk
@@ -379,6 +380,8 @@ def _point(
         for label in node["sets"]:
             _check_nameable("set", label, f"{where}.sets")
         node["sets"] = {label: _set_node(node, label, f"{where}.sets.{label}") for label in node["sets"]}
+    if origin and not STAGES[node["stage"]].trains:
+        check_adaptable(origin.model, node["model"], f"{where}.model")
     point = Point(stage, labels, node, seeds, {path: parent.digest for path, parent in parents.items()})
     assert point.settings is not None
     return point

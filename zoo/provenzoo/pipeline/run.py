@@ -15,8 +15,7 @@ from provenzoo import __version__, fetch
 from provenzoo.errors import ZooError
 from provenzoo.pipeline.claims import judge
 from provenzoo.pipeline.folder import RunFolder
-from provenzoo.pipeline.plan import Plan, Point
-from provenzoo.pipeline.recipe import compose, plain_recipe
+from provenzoo.pipeline.plan import Plan, Point, prepare
 from provenzoo.plain import canonical, write_json
 from provenzoo.stages.work import Outcome, Rehearsed, State, Stopped
 from provenzoo.training import runtime
@@ -67,8 +66,7 @@ def run(
     What is complete and unchanged in the run folder is skipped, and an interrupted stage goes on from its last saved
     step. The folder is `runs/<recipe>/<id>` below the working directory, or `out`.
     """
-    data = plain_recipe(compose(recipe, overrides))
-    plan = Plan.of(data)
+    data, plan = prepare(recipe, overrides)
     device = runtime.resolve_device(plan.recipe.device)
     runtime.deterministic(device)
     folder = RunFolder(Path(out) if out else Path("runs") / plan.recipe.recipe / plan.id)

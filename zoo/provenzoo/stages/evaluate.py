@@ -11,7 +11,7 @@ from provenzoo.errors import ZooError
 from provenzoo.metrics.measure import Measure, is_vector, loss_function, metric_functions
 from provenzoo.models.load import check_adaptable, restore
 from provenzoo.settings import Settings
-from provenzoo.stages.work import Measured, Outcome, Rehearsed, Work, has_parent, leave_if_told
+from provenzoo.stages.work import Measured, Outcome, Rehearsed, Work, data_for, has_parent, leave_if_told
 
 
 class SetNode(Settings):
@@ -65,7 +65,8 @@ def rehearse(settings: Evaluate, seed: int, origin: Rehearsed | None) -> None:
     for label, node in settings.sets.items():
         if has_parent(node.data):
             continue
-        shapes = registry.check("datasets", node.data, f"sets.{label}.data").build(seed=seed).shapes
+        data = data_for(node.data, origin.data if origin else None)
+        shapes = registry.check("datasets", data, f"sets.{label}.data").build(seed=seed).shapes
         if origin:
             _check_shapes(origin.filled, shapes, label)
         elif not settings.from_:
@@ -92,13 +93,14 @@ def _measure_set(settings: Evaluate, label: str, work: Work) -> Measured:
         for name, value in row.values.items():
             values[name].append(value)
     digests = [row.digest for row in rows]
-    return Measured(node.model, node.data, values, rows[0].n, digests, rows[0].loss, settings.dtype, work.seeds)
+    return Measured(node.model, rows[0].data, values, rows[0].n, digests, rows[0].loss, settings.dtype, work.seeds)
 
 
 class SeedRow(Settings):
     """One seed's numbers on one set."""
 
     values: dict[str, Any]
+    data: dict[str, Any]
     n: int
     digest: str
     loss: str
@@ -107,7 +109,8 @@ class SeedRow(Settings):
 def measure_seed(settings: Evaluate, label: str, seed: int, work: Work) -> SeedRow:
     """One seed's model on one set. Also what `verify` does again. Told to stop, it leaves before the next batch."""
     node, dtype = settings.sets[label], getattr(torch, settings.dtype)
-    dataset = registry.check("datasets", node.data, "data").build(seed=seed)
+    data = data_for(node.data, work.fetch(settings.from_).config["data"] if settings.from_ else None)
+    dataset = registry.check("datasets", data, "data").build(seed=seed)
     model, filled = _model(settings, node, dataset.shapes, seed, work)
     _check_shapes(filled, dataset.shapes, label)
     loss = settings.loss or dataset.loss
@@ -115,7 +118,7 @@ def measure_seed(settings: Evaluate, label: str, seed: int, work: Work) -> SeedR
     measure = Measure(functions, dataset, dataset.test, work.device, dtype)
     model.register_forward_pre_hook(lambda *_: leave_if_told(work))
     values = measure(model.to(work.device, dtype))
-    return SeedRow(values=values, n=len(dataset.test), digest=dataset.test.digest, loss=loss)
+    return SeedRow(values=values, data=data, n=len(dataset.test), digest=dataset.test.digest, loss=loss)
 
 
 def _model(

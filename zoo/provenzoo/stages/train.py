@@ -18,7 +18,7 @@ from provenzoo.models.base import groups_of, members, model_groups, model_split
 from provenzoo.models.split import merged_state, split_fused, split_state
 from provenzoo.plain import did_you_mean
 from provenzoo.settings import Settings
-from provenzoo.stages.work import Measured, Outcome, Rehearsed, Stopped, Value, Work, has_parent
+from provenzoo.stages.work import Measured, Outcome, Rehearsed, Stopped, Value, Work, data_for, has_parent
 from provenzoo.training import optim as optimisers
 from provenzoo.training.feed import Feed
 from provenzoo.training.loop import Result, freeze
@@ -118,7 +118,8 @@ def rehearse(settings: Pretrain | Finetune, seed: int, origin: Rehearsed | None)
     """Build data, model and optimiser of one seed; what does not fit, or a group that is not there, is an error."""
     if has_parent(settings.data):
         return None
-    data = registry.check("datasets", settings.data, "data").build(seed=seed)
+    node = data_for(settings.data, origin.data if origin else None)
+    data = registry.check("datasets", node, "data").build(seed=seed)
     bound = registry.check("models", settings.model, "model")
     filled = bound.fill(data.shapes)
     model = bound.build(**filled)
@@ -128,7 +129,7 @@ def rehearse(settings: Pretrain | Finetune, seed: int, origin: Rehearsed | None)
         _kept_from(model, origin.state if origin else state, settings.reset)
     freeze(model, frozen_parameters(model, settings))
     optimisers.build(settings.optim, model)
-    return Rehearsed(filled, state)
+    return Rehearsed(filled, state, node | data.resolved())
 
 
 def split_where_named(model: nn.Module, settings: Train) -> None:
@@ -179,11 +180,12 @@ class _Stage:
     def __init__(self, settings: Pretrain | Finetune, work: Work) -> None:
         self.settings, self.work = settings, work
         self.model = registry.check("models", settings.model, "model")
-        self.data = registry.check("datasets", settings.data, "data")
+        self.origin = work.fetch(settings.from_) if isinstance(settings, Finetune) else None
+        data = data_for(settings.data, self.origin.config["data"] if self.origin else None)
+        self.data = registry.check("datasets", data, "data")
         self.dtype = getattr(torch, settings.dtype)
         self.reset = settings.reset if isinstance(settings, Finetune) else []
         self.freeze = settings.freeze if isinstance(settings, Finetune) else []
-        self.origin = work.fetch(settings.from_) if isinstance(settings, Finetune) else None
         self._datasets: dict[int, Dataset] = {}
 
     def dataset(self, seed: int) -> Dataset:

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from provenzoo import registry
+from provenzoo.datasets.base import as_trained
 from provenzoo.fetch import Checkpoint
 from provenzoo.plain import walk
 
@@ -42,6 +44,11 @@ class Work(Protocol):
         ...
 
 
+def data_for(node: dict[str, Any], trained: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A data node for a model that was trained on another (None: on none): labels and pixels mean the same in both."""
+    return as_trained(registry.check("datasets", node, "data").builder, node, trained) if trained else node
+
+
 class Stopped(Exception):
     """The stage left because it was told to; what it had to save is saved."""
 
@@ -53,6 +60,8 @@ class Rehearsed:
     filled: dict[str, int]
     state: dict[str, Tensor]
     """A state of one seed under unsplit names, on the meta device."""
+    data: dict[str, Any]
+    """The data's node with what derives from its files."""
 
 
 def has_parent(node: Mapping[str, Any]) -> bool:
