@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from provenzoo.components import create_dataset
 from provenzoo.datasets.base import SplitName
 from provenzoo.datasets.idx import read_idx, write_idx
 from provenzoo.datasets.mnist import FILES, SIDE, FashionMNIST, FashionMNISTMini
 from provenzoo.plain import write_whole
-from provenzoo.registry import create_dataset
 
 EACH: dict[SplitName, int] = {"train": 200, "test": 50}
 

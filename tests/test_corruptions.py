@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from provenzoo.components import create_dataset
 from provenzoo.datasets.corruptions import STRENGTHS, Corrupt, apply
 from provenzoo.errors import ZooError
-from provenzoo.registry import create_dataset
 from provenzoo.settings import read
 
 

@@ -10,11 +10,13 @@ import yaml
 from safetensors.torch import load_file
 
 import provenzoo
+from provenzoo.components import create_model
+from provenzoo.describe import info
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.models.base import members, model_groups
 from provenzoo.models.external import torchvision_model
 from provenzoo.models.split import merged_state, split_fused
-from provenzoo.registry import create_model, info, list_names
+from provenzoo.registry import list_names
 
 VIT = "timm/vit_tiny_patch16_224"
 TWO_STAGES = f"""
@@ -106,7 +108,7 @@ def test_what_does_not_fit_is_told_in_one_line(name, args, words):
 def test_a_model_with_auxiliary_classifiers_gives_only_its_logits_as_it_trains():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = torchvision_model(architecture="googlenet", num_classes=3, image_size=64)
+        model = torchvision_model("googlenet", num_classes=3, image_size=64)
     assert model.train()(torch.randn(2, 3, 64, 64)).shape == (2, 3)
 
 

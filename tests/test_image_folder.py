@@ -8,11 +8,11 @@ import torch
 from PIL import Image
 
 import provenzoo
+from provenzoo.components import create_dataset
 from provenzoo.datasets.base import as_trained
 from provenzoo.datasets.image_folder import ImageFolder
 from provenzoo.datasets.mnist import FashionMNISTMini
 from provenzoo.errors import ZooError
-from provenzoo.registry import create_dataset
 
 MINI = create_dataset("fashion-mnist-mini", mean=0.0, std=1.0)
 CLASSES = {"bag": 8, "sandal": 5, "trouser": 1}

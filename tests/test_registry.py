@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 import provenzoo
-from provenzoo import registry
+from provenzoo import components, registry
 from provenzoo.errors import UsageError, ZooError
 
 
@@ -162,7 +162,7 @@ def test_a_plug_in_is_listed_without_importing_it_and_a_broken_one_breaks_nothin
     (info / "entry_points.txt").write_text("[provenzoo.registry]\nmine = my_zoo\nbroken = not_there\n")
     code = f"""
 import sys; sys.path.insert(0, {str(tmp_path)!r})
-import provenzoo; from provenzoo import registry
+import provenzoo; from provenzoo import components, registry
 assert "plugged" in provenzoo.list_names("models") and "mlp" in provenzoo.list_names("models")
 assert "my_zoo" not in sys.modules
 assert any("'broken'" in p and "not_there" in p for p in registry.problems()), registry.problems()
@@ -189,9 +189,9 @@ def test_arguments_are_checked_against_the_builders_signature(args: dict, says: 
 def test_nothing_in_a_recipe_names_code(folder: Path) -> None:
     for name in ("torch.nn:Linear", "provenzoo.models.mlp:MLP", "os.system", "../mlp", "/etc/passwd"):
         with pytest.raises(UsageError, match="no model"):
-            registry.check("models", {"name": name}, "model")
+            components.check("models", {"name": name}, "model")
     with pytest.raises(ZooError, match="no argument '_target_'"):
-        registry.check("models", {"name": "mlp", "_target_": "os.system"}, "model")
+        components.check("models", {"name": "mlp", "_target_": "os.system"}, "model")
 
 
 def test_a_model_is_the_same_for_the_same_seed_and_leaves_the_global_generator_alone() -> None:

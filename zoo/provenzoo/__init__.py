@@ -4,21 +4,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from provenzoo.components import create_dataset, create_model, create_teacher
+    from provenzoo.describe import info
     from provenzoo.models.load import load
     from provenzoo.pipeline.recipe import compose
     from provenzoo.pipeline.run import Run, run
     from provenzoo.pipeline.verify import verify
-    from provenzoo.registry import create_dataset, create_model, create_teacher, info, list_names, register
+    from provenzoo.registry import list_names, register
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Run": "provenzoo.pipeline.run",
     "compose": "provenzoo.pipeline.recipe",
-    "create_dataset": "provenzoo.registry",
-    "create_model": "provenzoo.registry",
-    "create_teacher": "provenzoo.registry",
-    "info": "provenzoo.registry",
+    "create_dataset": "provenzoo.components",
+    "create_model": "provenzoo.components",
+    "create_teacher": "provenzoo.components",
+    "info": "provenzoo.describe",
     "list_names": "provenzoo.registry",
     "load": "provenzoo.models.load",
     "register": "provenzoo.registry",

@@ -67,7 +67,9 @@ def _print_names(names: dict[str, list[str]], with_kind: bool) -> None:
 @as_json_option
 def info(name: str, as_json: bool) -> int:
     """What is known of a name."""
-    answer = registry.info(name)
+    from provenzoo.describe import info as describe
+
+    answer = describe(name)
     if as_json:
         _json(answer)
     else:

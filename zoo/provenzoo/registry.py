@@ -22,9 +22,7 @@ from provenzoo.errors import UsageError, ZooError
 from provenzoo.plain import did_you_mean, kind_of, nearest
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from provenzoo.datasets.base import Dataset
+    pass
 
 KINDS = ("models", "datasets", "teachers", "metrics", "checkpoints")
 NAMESPACES = {
@@ -51,7 +49,12 @@ class Entry:
     """Of a metric: it gives several numbers a replica, so that no claim can name it."""
 
     def load(self) -> Callable:
-        """Import the builder."""
+        """Import the builder. Of a namespace it is told the library's own name of the model."""
+        library, slash, name = self.name.partition("/")
+        builder = self._imported()
+        return functools.partial(builder, name) if f"{library}{slash}" in NAMESPACES else builder
+
+    def _imported(self) -> Callable:
         if callable(self.builder):
             return self.builder
         module, _, attribute = self.builder.partition(":")
@@ -105,7 +108,7 @@ def sources() -> list[Source]:
 _registered: dict[tuple[str, str], Entry] = {}
 
 
-def _holders(kind: str) -> dict[str, list[tuple[str, Path | None]]]:
+def names_held(kind: str) -> dict[str, list[tuple[str, Path | None]]]:
     """Each name of a kind with its holders: (origin, file)."""
     held: dict[str, list[tuple[str, Path | None]]] = {}
     for source in sources():
@@ -131,7 +134,7 @@ def problems() -> list[str]:
     twice = [
         f"the name {name!r} ({kind}) is held by {' and by '.join(origin for origin, _ in holders)}"
         for kind in (*KINDS, "recipes")
-        for name, holders in _holders(kind).items()
+        for name, holders in names_held(kind).items()
         if len(holders) > 1
     ]
     absent = [f"{s.origin}: no such folder" for s in sources() if not s.folder.is_dir()]
@@ -149,7 +152,7 @@ def list_names(kind: str | None = None, pattern: str | None = None) -> list[str]
     if kind is not None and kind not in (*KINDS, "recipes"):
         raise UsageError(f"no kind {kind!r}{did_you_mean(kind, (*KINDS, 'recipes'))}")
     kinds = [kind] if kind else [*KINDS, "recipes"]
-    names = {name for k in kinds for name in _holders(k)}
+    names = {name for k in kinds for name in names_held(k)}
     if pattern and "models" in kinds and pattern.startswith(tuple(NAMESPACES)):
         external = importlib.import_module("provenzoo.models.external")
         names.update(external.names(pattern.partition("/")[0]))
@@ -160,7 +163,7 @@ def entry(kind: str, name: str) -> Entry:
     """The entry of a name; an unknown one is an error with the nearest names, across kinds and tags."""
     if not isinstance(name, str):
         raise UsageError(f"a name is text, not {kind_of(name)} ({name!r})")
-    holders = _holders(kind).get(name, [])
+    holders = names_held(kind).get(name, [])
     if len(holders) > 1:
         raise ZooError(f"the name {name!r} is held by {' and by '.join(origin for origin, _ in holders)}; rename one")
     if holders and holders[0][1] is None:
@@ -168,27 +171,19 @@ def entry(kind: str, name: str) -> Entry:
     if holders:
         origin, file = holders[0]
         return _read_entry(kind, name, origin, typing.cast(Path, file))
-    for prefix, builder in NAMESPACES.items():
-        if kind == "models" and name.startswith(prefix) and name != prefix:
-            library = prefix.rstrip("/")
-            return Entry(
-                kind,
-                name,
-                builder,
-                f"{name[len(prefix) :]} of {library}",
-                args={"architecture": name[len(prefix) :]},
-                origin=library,
-            )
-    raise UsageError(_unknown(kind, name))
+    library, slash, rest = name.partition("/")
+    if kind == "models" and rest and f"{library}{slash}" in NAMESPACES:
+        return Entry(kind, name, NAMESPACES[f"{library}{slash}"], f"{rest} of {library}", origin=library)
+    raise UsageError(unknown(kind, name))
 
 
-def _unknown(kind: str, name: str) -> str:
+def unknown(kind: str, name: str) -> str:
     one = kind.removesuffix("s")
     for other in (*KINDS, "recipes"):
-        if other != kind and name in _holders(other):
+        if other != kind and name in names_held(other):
             return f"no {one} {name!r}: that is the name of a {other.removesuffix('s')}"
-    others = {n: other for other in (*KINDS, "recipes") for n in _holders(other)}
-    kinds = others | dict.fromkeys(_holders(kind), kind)
+    others = {n: other for other in (*KINDS, "recipes") for n in names_held(other)}
+    kinds = others | dict.fromkeys(names_held(kind), kind)
     if not (close := nearest(name, kinds)):
         return f"no {one} {name!r}; see `provenzoo list {kind}`"
     if kinds[close[0]] == kind:
@@ -228,11 +223,11 @@ def _read_entry(kind: str, name: str, origin: str, file: Path) -> Entry:
 
 def recipe_file(name: str) -> Path:
     """The file of a recipe by name."""
-    holders = _holders("recipes").get(name, [])
+    holders = names_held("recipes").get(name, [])
     if len(holders) > 1:
         raise ZooError(f"the recipe {name!r} is held by {' and by '.join(origin for origin, _ in holders)}; rename one")
     if not holders:
-        raise UsageError(_unknown("recipes", name))
+        raise UsageError(unknown("recipes", name))
     return typing.cast(Path, holders[0][1])
 
 
@@ -244,7 +239,7 @@ def register(
         raise UsageError(f"no kind {kind!r} to register in{did_you_mean(kind, KINDS)}")
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r}: a name is lower case letters, digits and hyphens")
-    if holders := _holders(kind).get(name):
+    if holders := names_held(kind).get(name):
         raise UsageError(f"the name {name!r} is taken by {holders[0][0]}")
 
     def remember(builder: Callable) -> Callable:
@@ -253,178 +248,3 @@ def register(
         return builder
 
     return remember
-
-
-# --- building -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A component of a recipe that was checked and can be built: its entry, its builder and its plain arguments."""
-
-    entry: Entry
-    builder: Callable
-    args: dict[str, Any]
-    where: str
-
-    def build(self, **given: Any) -> Any:
-        """Build it, with what only the running program knows: `seed` and what the data's shapes fill in."""
-        from provenzoo.settings import bind, parameters
-
-        plain = {k: v for k, v in self.args.items() if not isinstance(v, Bound)}
-        seed = {k: v for k, v in given.items() if k == "seed"}
-        inner = {k: v.build(**seed) for k, v in self.args.items() if isinstance(v, Bound)}
-        given = {k: v for k, v in given.items() if k != "seed" or _takes_seed(self.builder)} | inner
-        needed = [n for n, p in parameters(self.builder).items() if p.default is p.empty]
-        if missing := [n for n in needed if n not in plain and n not in given]:
-            raise ZooError(f"{self.where}: {self.entry.name} needs {', '.join(repr(n) for n in missing)}")
-        return self.builder(**bind(self.builder, plain, self.where, partial=True), **given)
-
-    @property
-    def node(self) -> dict[str, Any]:
-        """The component's node with the entry's own arguments written out, as a checkpoint keeps it."""
-        inner = {k: v.node if isinstance(v, Bound) else v for k, v in self.args.items()}
-        return {"name": self.entry.name, **inner}
-
-    def fill(self, shapes: Mapping[str, int]) -> dict[str, int]:
-        """Arguments written nowhere, as the data's shapes give them; a written one that disagrees is an error."""
-        from provenzoo.settings import parameters
-
-        known = [name for name in shapes if name in parameters(self.builder)]
-        for name in known:
-            if name in self.args and self.args[name] != shapes[name]:
-                raise ZooError(
-                    f"{self.where}: {name} is {self.args[name]}, but the data has {shapes[name]}; leave it out"
-                )
-        return {name: shapes[name] for name in known if name not in self.args}
-
-
-def _takes_seed(builder: Callable) -> bool:
-    import inspect
-
-    return "seed" in inspect.signature(builder).parameters
-
-
-def check(kind: str, node: Any, where: str) -> Bound:
-    """Check a component's node `{name: ..., arg: ...}` against its builder's signature; nothing is built."""
-    from provenzoo.settings import bind, parameters
-
-    if not isinstance(node, Mapping) or "name" not in node:
-        given = kind_of(node) if not isinstance(node, Mapping) else "no `name`"
-        raise ZooError(f"{where}: {given} where a mapping with a `name` is needed")
-    try:
-        found = entry(kind, node["name"])
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
-    builder = found.load()
-    args = {**found.args, **{key: value for key, value in node.items() if key != "name"}}
-    nested = {name: inner for name, inner in _components(builder).items() if name in args}
-    bound = {name: check(inner, args[name], f"{where}.{name}") for name, inner in nested.items()}
-    plain = {name: value for name, value in args.items() if name not in nested}
-    unknown = [name for name in plain if name not in parameters(builder)]
-    if unknown:
-        known = did_you_mean(unknown[0], parameters(builder))
-        raise ZooError(f"{where}: {found.name} has no argument {unknown[0]!r}{known}")
-    bind(builder, plain, where, partial=True)
-    return Bound(found, builder, {**plain, **bound}, where)
-
-
-def _components(builder: Callable) -> dict[str, str]:
-    """The arguments of a builder that are components themselves, by the class in its signature: name -> kind."""
-    target = builder.__init__ if isinstance(builder, type) else builder
-    kinds = {"Dataset": "datasets", "Teacher": "teachers"}
-    hints = typing.get_type_hints(target)
-    return {
-        name: kinds[hint.__name__]
-        for name, hint in hints.items()
-        if getattr(hint, "__name__", "") in kinds and name != "return"
-    }
-
-
-def create_model(name: str, *, seed: int = 0, **args: Any) -> "nn.Module":
-    """A freshly initialised model by name; its draws are those of (seed, "init")."""
-    from provenzoo.draws import seeded
-
-    bound = check("models", {"name": name, **args}, name)
-    with seeded(seed, "init"):
-        return bound.build()
-
-
-def create_dataset(name: str, *, seed: int = 0, **args: Any) -> "Dataset":
-    """A data set by name, for one seed."""
-    return check("datasets", {"name": name, **args}, name).build(seed=seed)
-
-
-def create_teacher(name: str, *, seed: int = 0, **args: Any) -> Any:
-    """A teacher by name, drawn for one seed."""
-    from provenzoo.draws import seeded
-
-    bound = check("teachers", {"name": name, **args}, name)
-    with seeded(seed, "teacher"):
-        return bound.build(seed=seed)
-
-
-def info(name: str, kind: str | None = None) -> dict[str, Any]:
-    """What is known of a name: kind, summary, paper, builder, arguments with types and defaults, groups, origin."""
-    kinds = [k for k in (*KINDS, "recipes") if name in _holders(k) and kind in (None, k)]
-    if not kinds and name.startswith(tuple(NAMESPACES)):
-        kinds = ["models"]
-    if not kinds:
-        raise UsageError(_unknown(kind or "models", name).replace("no model ", "no name ", 1 if kind is None else 0))
-    return _describe_recipe(name) if kinds[0] == "recipes" else _describe(entry(kinds[0], name))
-
-
-def _describe_recipe(name: str) -> dict[str, Any]:
-    from provenzoo.plain import read_yaml
-
-    file = recipe_file(name)
-    data = read_yaml(file)
-    stages, claims = (found if isinstance(found := data.get(key), dict) else {} for key in ("stages", "claims"))
-    return {
-        "kind": "recipes",
-        "name": name,
-        "about": data.get("about", ""),
-        "extends": data.get("extends"),
-        "stages": list(stages),
-        "claims": {key: claim.get("says", "") for key, claim in claims.items() if isinstance(claim, dict)},
-        "file": str(file),
-    }
-
-
-def _describe(found: Entry) -> dict[str, Any]:
-    from provenzoo.settings import parameters
-
-    answer: dict[str, Any] = {
-        "kind": found.kind,
-        "name": found.name,
-        "summary": found.summary,
-        "paper": found.paper,
-        "origin": found.origin,
-    }
-    if found.kind == "checkpoints":
-        return answer | {"manifest": dict(found.args)}
-    builder = found.load()
-    arguments = {name: _describe_argument(found, name, p) for name, p in parameters(builder).items()}
-    traits = {key: value for key in ("adaptable", "replicable") if (value := getattr(builder, key, None))}
-    if found.kind == "models":
-        from provenzoo.models.base import groups_of
-
-        traits["groups"] = groups_of(builder, found.args)
-    summary = found.summary or (builder.__doc__ or "").strip().partition("\n")[0]
-    where = found.builder if isinstance(found.builder, str) else found.origin
-    return answer | {"summary": summary, "builder": where, "arguments": arguments} | traits
-
-
-def _describe_argument(found: Entry, name: str, parameter: Any) -> dict[str, Any]:
-    """An argument's type, in the words of the signature, and its default; none where it must be given or is filled."""
-    hint = parameter.annotation
-    while typing.get_origin(hint) is typing.Annotated:
-        hint = typing.get_args(hint)[0]
-    kind = (
-        hint.__name__
-        if isinstance(hint, type)
-        else re.sub(r"typing\.|Annotated\[(\w+), .*?\)\]\)?\]", r"\1", str(hint))
-    )
-    if name in found.args:
-        return {"type": kind, "default": found.args[name]}
-    return {"type": kind} | ({} if parameter.default is parameter.empty else {"default": parameter.default})

@@ -95,6 +95,13 @@ def parameters(builder: Callable) -> dict[str, inspect.Parameter]:
     return {name: p for name, p in signature.parameters.items() if p.kind in named and name not in ("self", "seed")}
 
 
+def annotations(builder: Callable) -> dict[str, Any]:
+    """The types in a builder's signature by argument."""
+    function = getattr(builder, "func", builder)  # of a partial
+    target = function.__init__ if isinstance(function, type) else function
+    return {name: hint for name, hint in typing.get_type_hints(target, include_extras=True).items() if name != "return"}
+
+
 def bind(builder: Callable, args: Mapping[str, Any], where: str, partial: bool = False) -> dict[str, Any]:
     """The arguments for a builder, checked by name and by the types of its signature.
 
@@ -109,8 +116,7 @@ def bind(builder: Callable, args: Mapping[str, Any], where: str, partial: bool =
         for name, parameter in known.items():
             if parameter.default is inspect.Parameter.empty and name not in args:
                 raise ZooError(f"{where}: {name!r} is missing")
-    target = builder.__init__ if isinstance(builder, type) else builder
-    hints = typing.get_type_hints(target, include_extras=True)
+    hints = annotations(builder)
     return {name: _check(hints.get(name, Any), value, f"{where}.{name}") for name, value in args.items()}
 
 

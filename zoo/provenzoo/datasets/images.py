@@ -16,8 +16,9 @@ from pydantic import Field
 from torch import Tensor
 from torchvision.transforms.v2 import functional as vision
 
+from provenzoo import plain
 from provenzoo.datasets import corruptions
-from provenzoo.datasets.base import SPLITS, Dataset, Split, SplitName
+from provenzoo.datasets.base import SPLITS, Dataset, Split, SplitName, digest
 from provenzoo.datasets.corruptions import Corrupt
 from provenzoo.draws import Permute, cell_permutation, generator
 from provenzoo.errors import ZooError
@@ -110,16 +111,25 @@ class ImageDataset(Dataset):
         labels = self.labels(split)
         index = self._choose(split, labels)
         images = self.pixels(split, index)
+        relabel = torch.full([len(self.all_classes)], -1)
+        relabel[self._kept] = torch.arange(len(self._kept))
+        targets = relabel[labels[index]]
+        made_from = None
         if self.corrupt:
+            made_from = self._made_from(digest(images, targets), self.corrupt)
             images = corruptions.apply(images, self.corrupt, self.seed, SPLITS.index(split))
         if self._permutation is not None:
             images = images.flatten(2)[..., self._permutation].view_as(images)
         mean, std = self._scale
         batches = Augmenter(self.augment, -mean / std, self._permutation) if self.augment else None
-        relabel = torch.full([len(self.all_classes)], -1)
-        relabel[self._kept] = torch.arange(len(self._kept))
         inputs = images.sub_(mean).div_(std)
-        return Split(inputs, relabel[labels[index]], augment=batches if split == "train" else None)
+        return Split(inputs, targets, augment=batches if split == "train" else None, made_from=made_from)
+
+    def _made_from(self, clean: str, corrupt: Corrupt) -> str:
+        """A digest of the clean images and of all that is done to them; only noise is drawn by the seed."""
+        permute = self.permute.model_dump() if self.permute else None
+        seed = self.seed if corrupt.name == "noise" else None
+        return plain.digest([clean, corrupt.model_dump(), permute, seed, self.statistics()])
 
     @cached_property
     def _scale(self) -> tuple[Tensor, Tensor]:

@@ -28,8 +28,9 @@ def names(library: str) -> list[str]:
 
 
 def timm_model(
-    *,
     architecture: str,
+    /,
+    *,
     num_classes: Count | None = None,
     image_size: Count | None = None,
     channels: Count = 3,
@@ -55,7 +56,7 @@ def timm_model(
 
 
 def torchvision_model(
-    *, architecture: str, num_classes: Count = 1000, image_size: Count | None = None, channels: Count = 3
+    architecture: str, /, *, num_classes: Count = 1000, image_size: Count | None = None, channels: Count = 3
 ) -> nn.Module:
     """A classification model of torchvision, for images of three channels.
 

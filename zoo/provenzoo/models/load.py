@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from provenzoo import fetch, registry
+from provenzoo import components, fetch, registry
 from provenzoo.draws import seeded
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.models.split import load_merged
@@ -31,7 +31,7 @@ def load(name: str, *, seed: int | None = None, **adapt: Any) -> nn.Module:
 def restore(found: fetch.Checkpoint, seed: int, node: dict[str, Any] | None = None) -> nn.Module:
     """The module of one seed, built from config.json (or `node`, an adaptation of its model) and filled strictly."""
     wanted: dict[str, Any] = node or found.config["model"]
-    bound = registry.check("models", wanted, f"{found.reference}: model")
+    bound = components.check("models", wanted, f"{found.reference}: model")
     check_adaptable(found.config["model"], wanted, f"{found.reference}: model")
     with seeded(seed, "init"):
         model = bound.build(**{key: value for key, value in found.config["filled"].items() if key not in wanted})

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from provenzoo import registry
+from provenzoo import components, registry
 from provenzoo.errors import UsageError
 from provenzoo.pipeline.plan import Plan
 from provenzoo.pipeline.recipe import compose, plain_recipe
@@ -25,7 +25,7 @@ def _reason(data: dict[str, Any]) -> str | None:
     nodes = [point.node for point in Plan.of(data).points]
     for path, value in (pair for node in nodes for pair in walk(node)):
         if path.rpartition(".")[2] in ("data", "inputs") and isinstance(value, dict) and "name" in value:
-            bound = registry.check("datasets", value, path)
+            bound = components.check("datasets", value, path)
             missing = getattr(bound.builder, "missing", None)
             if missing and (why := missing(**bound.args)):
                 return why

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field, model_validator
 
-from provenzoo import registry
+from provenzoo import components, registry
 from provenzoo.draws import seeded
 from provenzoo.errors import ZooError
 from provenzoo.metrics.measure import Measure, is_vector, loss_function, metric_functions
@@ -44,8 +44,8 @@ class Evaluate(Settings):
 def check(settings: Evaluate, where: str) -> None:
     """What is wrong with the names, arguments and metrics, before anything runs."""
     for label, node in settings.sets.items():
-        registry.check("datasets", node.data, f"{where}.sets.{label}.data")
-        registry.check("models", node.model, f"{where}.sets.{label}.model")
+        components.check("datasets", node.data, f"{where}.sets.{label}.data")
+        components.check("models", node.model, f"{where}.sets.{label}.model")
         check_adaptable(settings.model, node.model, f"{where}.sets.{label}.model")
     for name in settings.metrics:
         if name != "loss":
@@ -66,11 +66,11 @@ def rehearse(settings: Evaluate, seed: int, origin: Rehearsed | None) -> None:
         if has_parent(node.data):
             continue
         data = data_for(node.data, origin.data if origin else None)
-        shapes = registry.check("datasets", data, f"sets.{label}.data").build(seed=seed).shapes
+        shapes = components.check("datasets", data, f"sets.{label}.data").build(seed=seed).shapes
         if origin:
             _check_shapes(origin.filled, shapes, label)
         elif not settings.from_:
-            model = registry.check("models", node.model, f"sets.{label}.model")
+            model = components.check("models", node.model, f"sets.{label}.model")
             model.build(**model.fill(shapes))
 
 
@@ -110,7 +110,7 @@ def measure_seed(settings: Evaluate, label: str, seed: int, work: Work) -> SeedR
     """One seed's model on one set. Also what `verify` does again. Told to stop, it leaves before the next batch."""
     node, dtype = settings.sets[label], getattr(torch, settings.dtype)
     data = data_for(node.data, work.fetch(settings.from_).config["data"] if settings.from_ else None)
-    dataset = registry.check("datasets", data, "data").build(seed=seed)
+    dataset = components.check("datasets", data, "data").build(seed=seed)
     model, filled = _model(settings, node, dataset.shapes, seed, work)
     _check_shapes(filled, dataset.shapes, label)
     loss = settings.loss or dataset.loss
@@ -127,7 +127,7 @@ def _model(
     if settings.from_:
         found = work.fetch(settings.from_)
         return restore(found, seed, node.model), found.config["filled"]
-    bound = registry.check("models", node.model, "model")
+    bound = components.check("models", node.model, "model")
     filled = bound.fill(shapes)
     with seeded(seed, "init"):
         return bound.build(**filled), filled

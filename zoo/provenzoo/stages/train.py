@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from provenzoo import checkpoint, registry
+from provenzoo import checkpoint, components, registry
 from provenzoo.datasets.base import Dataset
 from provenzoo.draws import seeded
 from provenzoo.errors import UsageError, ZooError
@@ -74,8 +74,8 @@ class Finetune(Train):
 
 def check(settings: Train, where: str) -> None:
     """What is wrong with the names, arguments, groups and metrics, before anything runs."""
-    model = registry.check("models", settings.model, f"{where}.model")
-    registry.check("datasets", settings.data, f"{where}.data")
+    model = components.check("models", settings.model, f"{where}.model")
+    components.check("datasets", settings.data, f"{where}.data")
     for name in settings.metrics:
         if name != "loss":
             registry.entry("metrics", name)
@@ -119,8 +119,8 @@ def rehearse(settings: Pretrain | Finetune, seed: int, origin: Rehearsed | None)
     if has_parent(settings.data):
         return None
     node = data_for(settings.data, origin.data if origin else None)
-    data = registry.check("datasets", node, "data").build(seed=seed)
-    bound = registry.check("models", settings.model, "model")
+    data = components.check("datasets", node, "data").build(seed=seed)
+    bound = components.check("models", settings.model, "model")
     filled = bound.fill(data.shapes)
     model = bound.build(**filled)
     state = {name: tensor.to("meta") for name, tensor in merged_state(model).items()}
@@ -179,10 +179,10 @@ class _Stage:
 
     def __init__(self, settings: Pretrain | Finetune, work: Work) -> None:
         self.settings, self.work = settings, work
-        self.model = registry.check("models", settings.model, "model")
+        self.model = components.check("models", settings.model, "model")
         self.origin = work.fetch(settings.from_) if isinstance(settings, Finetune) else None
         data = data_for(settings.data, self.origin.config["data"] if self.origin else None)
-        self.data = registry.check("datasets", data, "data")
+        self.data = components.check("datasets", data, "data")
         self.dtype = getattr(torch, settings.dtype)
         self.reset = settings.reset if isinstance(settings, Finetune) else []
         self.freeze = settings.freeze if isinstance(settings, Finetune) else []

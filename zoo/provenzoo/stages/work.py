@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from provenzoo import registry
+from provenzoo import components
 from provenzoo.datasets.base import as_trained
 from provenzoo.fetch import Checkpoint
 from provenzoo.plain import walk
@@ -46,7 +46,7 @@ class Work(Protocol):
 
 def data_for(node: dict[str, Any], trained: Mapping[str, Any] | None) -> dict[str, Any]:
     """A data node for a model that was trained on another (None: on none): labels and pixels mean the same in both."""
-    return as_trained(registry.check("datasets", node, "data").builder, node, trained) if trained else node
+    return as_trained(components.check("datasets", node, "data").builder, node, trained) if trained else node
 
 
 class Stopped(Exception):
