@@ -75,7 +75,10 @@ def info(name: str, as_json: bool) -> int:
     else:
         from provenzoo.plain import dump_yaml
 
+        about = answer.pop("about", "")
         print(dump_yaml(json.loads(json.dumps({k: v for k, v in answer.items() if v}, default=str))), end="")
+        if about:
+            print(f"\n{about}")
     return 0
 
 
