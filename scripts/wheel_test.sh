@@ -9,7 +9,7 @@
 . "$(dirname -- "${BASH_SOURCE[0]}")/_venv.sh"
 
 # What does not look for the repository around it.
-CORE=(content plain registry recipe plan claims checkpoint models split metrics corruptions loop run)
+CORE=(content plain registry recipe plan claims checkpoint models split metrics corruptions loop run quickstart)
 
 prepare_venv dev
 python=$VENV/bin/python
@@ -55,4 +55,4 @@ assert (package / "py.typed").is_file(), "the wheel lacks py.typed"
 PY
 names=$("$work/env/bin/provenzoo" list models)
 grep -qx vit <<<"$names" || die "the wheel's command lists no vit: $names"
-"$work/env/bin/python" -m pytest -o pythonpath= "$@"
+"$work/env/bin/python" -m pytest -o pythonpath= -m 'not slow' "$@"
