@@ -1,13 +1,14 @@
 """Checkpoints by name and folder: found, checked, built; what is damaged or does not fit is named."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 import provenzoo
-from provenzoo import checkpoint
+from provenzoo import checkpoint, fetch
 from provenzoo.draws import seeded
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.plain import write_json
@@ -112,3 +113,17 @@ def test_a_seed_or_a_folder_that_is_not_there_is_named(folder: Path, tmp_path: P
         provenzoo.load(f"local:{tmp_path}/nothing")
     with pytest.raises(UsageError, match="no checkpoint 'nothing'"):
         provenzoo.load("nothing")
+
+
+def test_a_run_loads_as_the_stage_that_its_recipe_publishes_and_else_asks_which(folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for name in ("train", "tune%2Fx"):
+        shutil.copytree(folder, run / "stages" / name)
+    shutil.copytree(folder, run / "stages" / "stale")
+    stages = [{"name": "train", "folder": "train"}, {"name": "tune[x=a/b]", "folder": "tune%2Fx"}]
+    write_json(run / "run.json", {"stages": stages})
+    (run / "config.yaml").write_text("recipe: r\npublish: tune\n")
+    assert fetch.folder(str(run)) == run / "stages" / "tune%2Fx"
+    (run / "config.yaml").write_text("recipe: r\n")
+    with pytest.raises(ZooError, match=r"which stage\? .* with a checkpoint: train, tune\[x=a/b\]$"):
+        fetch.folder(str(run))

@@ -391,7 +391,7 @@ def test_a_diverged_seed_is_told_with_step_and_parameter_and_never_as_a_number(r
     report(run)
     page = text_of(run / "report.html")
     assert "seed 2 diverged at step 13 in blocks.0.mlp.fc1.weight" in page
-    assert "noise accuracy diverged – – 250 0.72 0.71 diverged" in page
+    assert "noise accuracy not finite – – 250 0.72 0.71 not finite" in page
     assert "None" not in page and "nan" not in page.lower().split()
     assert "Seed 2 diverged at step 13." in Image.open(run / "stages/finetune/figures/curves.png").info["Description"]
 
@@ -401,7 +401,7 @@ def test_a_diverged_set_is_no_result_of_the_card(run: Path) -> None:
     results = ModelCard.load(write_card(run)).data.eval_results or []
     named = {(result.dataset_config, result.metric_type) for result in results}
     assert ("evaluate.noise", "loss") in named and ("evaluate.noise", "accuracy") not in named
-    assert "| noise | accuracy | diverged | – | – | – | 250 |" in (run / "README.md").read_text(encoding="utf-8")
+    assert "| noise | accuracy | not finite | – | – | – | 250 |" in (run / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("status", ["failed", "interrupted"])
@@ -514,7 +514,7 @@ def test_what_a_run_publishes_is_the_last_trained_stage_unless_it_says(run: Path
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "diverged"), (0.71066666, "0.7107"), (1.0, "1"), (-0.02, "\N{MINUS SIGN}0.02"), (250, "250")],
+    [(None, "not finite"), (0.71066666, "0.7107"), (1.0, "1"), (-0.02, "\N{MINUS SIGN}0.02"), (250, "250")],
 )
 def test_numbers_have_four_digits_and_null_is_a_word(value: float | None, text: str) -> None:
     assert number(value) == text

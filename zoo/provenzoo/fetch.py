@@ -70,13 +70,15 @@ def folder(reference: str) -> Path:
 
 
 def _published_stage(run: Path) -> Path:
-    stage = read_yaml(run / "config.yaml").get("publish")
-    found = sorted(p.parent for p in run.glob("stages/*/model.safetensors"))
-    named = [p for p in found if p.name == stage]
+    """The folder of the stage that the recipe's `publish` names, or of the only one with a checkpoint."""
+    wanted = read_yaml(run / "config.yaml").get("publish")
+    stages = {stage["name"]: run / "stages" / stage["folder"] for stage in read_json(run / "run.json")["stages"]}
+    found = {name: folder for name, folder in stages.items() if (folder / "model.safetensors").is_file()}
+    named = [folder for name, folder in found.items() if wanted in (name, name.partition("[")[0])]
     if len(named or found) != 1:
-        names = ", ".join(p.name for p in found) or "none"
-        raise ZooError(f"{run}: which stage? Name its folder {run}/stages/STAGE; with a checkpoint: {names}")
-    return (named or found)[0]
+        names = ", ".join(found) or "none"
+        raise ZooError(f"{run}: which stage? Name its folder, {run}/stages/STAGE; with a checkpoint: {names}")
+    return named[0] if named else next(iter(found.values()))
 
 
 def config(reference: str) -> dict[str, Any]:

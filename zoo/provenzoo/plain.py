@@ -317,7 +317,7 @@ def write_whole(path: Path, content: bytes | str) -> None:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
         raise ZooError(
-            f"{path}: cannot be written ({error.strerror}); free space or name another folder with --out"
+            f"{path}: cannot be written ({error.strerror}); free space there or choose another folder"
         ) from None
 
 

@@ -23,7 +23,7 @@ def _table(columns: list[str], rows: list[list[str]]) -> None:
 def number(value: Any) -> str:
     """A number as a reader wants it."""
     if value is None:
-        return "diverged"
+        return "not finite"
     if isinstance(value, list):
         return ", ".join(number(item) for item in value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -141,7 +141,7 @@ _UNWRITTEN: dict[str, Any] = {  # what run.json says before the first stage has 
 def number(value: float | int | None) -> str:
     """A number with four significant digits; a null is a replica that was not finite."""
     if value is None:
-        return "diverged"
+        return "not finite"
     text = f"{value:.4g}"
     return text.replace("-", "\N{MINUS SIGN}", 1) if text.startswith("-") else text
 

@@ -82,7 +82,7 @@ def _bar_panel(axes: Axes, rows: list[Array], reference: int | None, chance: flo
             axes.barh(y, row.mean(), height=0.58, color=BLUE if y == reference else SKY)
         axes.scatter(finite, np.full(len(finite), y), s=22, color=INK, edgecolor="white", linewidth=0.8, zorder=3)
         end = max([0.0, *finite, *([row.mean()] if whole else [])])
-        text = f"{row.mean():#.3g}" if whole else "diverged"
+        text = f"{row.mean():#.3g}" if whole else "not finite"
         axes.annotate(text, (end, y), (7, 0), textcoords="offset points", va="center", fontsize=9)
     if reference is not None and np.isfinite(rows[reference]).all():
         axes.axvline(rows[reference].mean(), color=BLUE, linestyle="--", linewidth=1)
