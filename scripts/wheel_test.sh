@@ -3,13 +3,15 @@
 #
 #   bash scripts/wheel_test.sh [pytest's own arguments]
 #
-# The environment holds the wheel alone and borrows every dependency from .venv by a path file. Python reads no path file
-# of the folders that it adds this way, so the editable install in .venv stays out of sight.
+# The environment holds the wheel alone. Its dependencies are those of .venv, shared by a path file, so that the wheel's own
+# list of them is not tested. Python reads no path file of the folders that it adds this way: the editable install in
+# .venv stays out of sight.
 # shellcheck source=scripts/_venv.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/_venv.sh"
 
 # What does not look for the repository around it.
-CORE=(content plain registry recipe plan claims checkpoint models split metrics corruptions loop run quickstart)
+CORE=(content plain registry recipe plan claims checkpoint models split metrics corruptions loop run quickstart report fetch
+    cli doctor)
 
 prepare_venv dev
 python=$VENV/bin/python

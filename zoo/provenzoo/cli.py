@@ -117,17 +117,17 @@ def run(recipe: str, overrides: tuple[str, ...], out: Path | None, fresh: bool, 
 
     RECIPE is a name, a YAML file (a run's config.yaml among them) or a pattern such as 'jelassi2022/*'.
     """
-    from provenzoo.pipeline.run import run as run_recipe
-    from provenzoo.pipeline.select import select
-
     if not any(mark in recipe for mark in "*?"):
+        from provenzoo.pipeline.run import run as run_recipe
+
         done = run_recipe(recipe, overrides, out=out, fresh=fresh)
         _json(done.record) if as_json else _print_run(done)
         return 0 if done.holds else FALLS_SHORT
-    chosen, left_out = select(recipe)
+    from provenzoo.pipeline.select import run_matching
+
+    runs, left_out = run_matching(recipe, overrides, out=out, fresh=fresh)
     for name, why in left_out.items():
         _say(f"left out: {name} ({why})")
-    runs = [run_recipe(name, overrides, out=out / name if out else None, fresh=fresh) for name in chosen]
     if as_json:
         _json({"runs": [done.record for done in runs], "left_out": left_out})
     else:
@@ -175,11 +175,23 @@ def report(run: Path, as_json: bool) -> int:
     """
     from provenzoo.report import report as write_report
 
-    if not (run / "run.json").is_file():
-        raise UsageError(f"{run}: no run there (no run.json)")
     files = write_report(run)
     _json([str(file) for file in files]) if as_json else print("\n".join(str(file) for file in files))
     return 0
+
+
+@app.command()
+@as_json_option
+def doctor(as_json: bool) -> int:
+    """What this machine has for the zoo, and what is wrong with the content that was found.
+
+    Nothing is downloaded.
+    """
+    from provenzoo.doctor import examine, lines
+
+    found = examine()
+    _json(found) if as_json else print("\n".join(lines(found)))
+    return FALLS_SHORT if found["problems"] else 0
 
 
 # --- around the commands ------------------------------------------------------------------------------------------

@@ -15,14 +15,11 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from provenzoo.content import own_content
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.plain import did_you_mean, kind_of, nearest
-
-if TYPE_CHECKING:
-    pass
 
 KINDS = ("models", "datasets", "teachers", "metrics", "checkpoints")
 NAMESPACES = {

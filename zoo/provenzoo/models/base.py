@@ -81,12 +81,6 @@ def model_split(model: nn.Module) -> dict[str, tuple[int, ...]]:
     return {"blocks.*.attn.qkv": (2, 1)} if is_timm_vit(model) else {}
 
 
-def group_of(model: nn.Module | type[Model], parameter: str) -> str | None:
-    """The group that a parameter is in."""
-    groups = model_groups(model) if isinstance(model, nn.Module) else model.groups
-    return next((group for group, patterns in groups.items() if _matches(parameter, patterns)), None)
-
-
 def members(model: nn.Module, group: str) -> list[str]:
     """The names of the parameters in a group, or of those that a pattern such as `blocks.0.*` matches.
 

@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -230,7 +230,6 @@ class Verdict:
     at: str
     matches: int
     holds: bool
-    detail: dict[str, Any] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
         """The claim's entry in run.json."""

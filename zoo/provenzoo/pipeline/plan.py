@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from provenzoo.errors import UsageError, ZooError
-from provenzoo.pipeline.claims import Key, Table, Verdict, judge
+from provenzoo.pipeline.claims import Key, Table, judge
 from provenzoo.pipeline.points import Point, expand, order
 from provenzoo.pipeline.recipe import Recipe, compose, plain_recipe
 from provenzoo.plain import did_you_mean, digest
@@ -43,13 +43,9 @@ class Plan:
         """The digest of all points' digests, 12 hex digits."""
         return digest([[p.name, p.digest] for p in self.points])[:12]
 
-    def point(self, name: str) -> Point:
-        """The point of a name."""
-        return next(p for p in self.points if p.name == name)
-
-    def check_claims(self) -> list[Verdict]:
+    def check_claims(self) -> None:
         """Judge every claim on ones, so that misspelt paths and labels are found before anything trains."""
-        return judge(self.recipe.claims, self._ones())
+        judge(self.recipe.claims, self._ones())
 
     def check_names(self) -> None:
         """Check that `figures` and `publish` name stages and metrics that there will be."""

@@ -25,7 +25,7 @@ def number(value: Any) -> str:
     if value is None:
         return "not finite"
     if isinstance(value, list):
-        return ", ".join(number(item) for item in value)
+        return ", ".join("none" if item is None else number(item) for item in value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
