@@ -17,6 +17,15 @@ from provenzoo.plain import read_json
 
 pytestmark = pytest.mark.cuda
 
+SAVING = """
+import sys
+from provenzoo import cli
+from provenzoo.training import loop, runtime
+loop.Every = lambda seconds: runtime.Every(0)
+sys.exit(cli.execute(sys.argv[1:]))
+"""
+"""The command, with the state saved at every step, so that the stage lasts and is in the middle once there is one."""
+
 
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> provenzoo.Run:
@@ -49,13 +58,14 @@ def test_a_stage_that_was_stopped_goes_on_to_the_weights_of_an_uninterrupted_one
     """To 1e-4 of each tensor's largest value: CUDA's kernels may add in another order."""
     run = Path(shutil.copytree(quickstart.path, tmp_path / "run"))
     shutil.rmtree(run / "stages" / "pretrain")
-    words = [sys.executable, "-m", "provenzoo", "run", "quickstart", "device=cuda", "--out", str(run)]
+    words = [sys.executable, "-c", SAVING, "run", "quickstart", "device=cuda", "--out", str(run)]
     process = subprocess.Popen(words, env=os.environ)
-    while not (run / "stages/pretrain/stage.json").is_file() and process.poll() is None:
-        time.sleep(0.05)
-    time.sleep(2)
+    while not list(run.glob("stages/pretrain/.*.state")) and process.poll() is None:
+        time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    process.wait(timeout=120)
+    assert process.wait(timeout=120) == 128 + signal.SIGTERM
+    assert read_json(run / "run.json")["status"] == "interrupted"
+    assert list(run.glob("stages/pretrain/.*.state")), "the state was saved"
     again = provenzoo.run("quickstart", ["device=cuda"], out=run)
     assert read_json(again.path / "run.json")["status"] == "complete"
     states = [checkpoint.load(folder / "stages/pretrain/model.safetensors")[0] for folder in (quickstart.path, run)]

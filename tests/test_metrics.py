@@ -5,9 +5,12 @@ import math
 import pytest
 import torch
 
+from provenzoo.datasets.base import Split
+from provenzoo.datasets.gaussian_clusters import GaussianClusters
 from provenzoo.errors import ZooError
 from provenzoo.metrics.classification import accuracy, class_accuracy, cross_entropy
 from provenzoo.metrics.locality import encodings_locality, encodings_locality_rank, neighbours
+from provenzoo.metrics.measure import Measure
 
 
 def test_accuracy_counts_a_set_of_odd_size_exactly():
@@ -28,6 +31,23 @@ def test_replicas_are_judged_apart():
 
 def test_a_class_that_the_set_lacks_has_no_accuracy():
     assert class_accuracy(torch.eye(3), torch.tensor([0, 1, 1]))[2].isnan()
+
+
+def measured(outputs: torch.Tensor):
+    """What is kept of metrics of a set with the classes 0 and 1 of 3, where a model gives these outputs."""
+    functions = {
+        "each": class_accuracy,
+        "scalar": lambda outputs: outputs.sum() * math.nan,
+        "nested": lambda targets: torch.tensor([[1.0, math.inf], [2.0, 3.0]]),
+    }
+    split = Split(outputs, torch.tensor([0, 1, 0]))
+    return Measure(functions, GaussianClusters(), split, torch.device("cpu"), torch.float32)(torch.nn.Identity())
+
+
+def test_an_entry_that_says_nothing_is_null_alone_and_a_replica_that_is_not_finite_is_null_whole():
+    nested = [[1.0, None], [2.0, 3.0]]
+    assert measured(torch.eye(3)) == {"each": [0.5, 1.0, None], "scalar": None, "nested": nested}
+    assert measured(torch.eye(3) / 0) == {"each": None, "scalar": None, "nested": nested}
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -232,6 +232,7 @@ def test_the_digest_depends_on_what_a_parent_is_not_on_its_name() -> None:
         ({"train": TRAIN | {"model": {"name": "mlp", "hidden": [1, "x"]}}}, "model.hidden.1: must be a whole number (it is 'x')"),
         ({"train": TRAIN | {"optim": {"groups": {"body": 5}}}}, "optim.groups.body: must be a mapping (it is 5)"),
         ({"train": TRAIN | {"metrics": "loss"}}, "metrics: must be a list (it is 'loss')"),
+        ({"train": TRAIN, "b": TRAIN | {"data": {"name": "gaussian-clusters", "from": "train"}}}, "stages.b.data: gaussian-clusters takes no `from`"),
         ({"train": TRAIN, "tune": TUNE | {"from": 5}}, "tune.from: a whole number where the name of a stage or checkpoint is needed"),
         ({"train": TRAIN, "tune": TUNE | {"from": "runs/x"}}, "no stage and no checkpoint 'runs/x'; a folder is local:DIR"),
         ({"train": TRAIN, "judge": JUDGE | {"sets": {"*": {}}}}, "sets: the set '*' cannot be named in a path"),

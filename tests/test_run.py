@@ -17,8 +17,11 @@ import pytest
 import torch
 
 import provenzoo
-from provenzoo import checkpoint, cli, plain
+from provenzoo import checkpoint, cli, plain, registry
+from provenzoo.datasets.base import Split, SplitName
+from provenzoo.datasets.gaussian_clusters import GaussianClusters
 from provenzoo.errors import ZooError
+from provenzoo.fetch import Checkpoint
 from provenzoo.plain import dump_yaml, read_json
 from provenzoo.stages.train import Still
 from provenzoo.training import loop
@@ -296,6 +299,7 @@ def killed(file: Path, out: Path, count: int, *, during: bool = False) -> int:
         nonlocal written
         written += 1
         if written == count and during:
+            path.parent.mkdir(parents=True, exist_ok=True)
             beside = path.with_name(f".{path.name}.{os.getpid()}.part")
             beside.write_bytes((content.encode() if isinstance(content, str) else content)[:20])
             os.kill(os.getpid(), signal.SIGKILL)
@@ -373,6 +377,28 @@ def test_while_it_runs_run_json_does_not_tell_of_an_earlier_run(reference: Path,
     record = read_json(run / "run.json")
     assert record["status"] == "running" and record["claims"] == []
     assert [stage["status"] for stage in record["stages"]] == ["complete", "waiting", "waiting"]
+    assert record["finished"] is None
+
+
+def test_killed_in_its_last_stage_run_json_tells_of_those_before(reference: Path, tmp_path: Path) -> None:
+    from provenzoo.pipeline.folder import RunFolder
+
+    file, run, start = recipe(tmp_path), tmp_path / "run", RunFolder.start
+
+    def killed_at_judge(self: RunFolder, point: Any) -> None:
+        start(self, point)
+        if point.name == "judge":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def work() -> None:
+        RunFolder.start = killed_at_judge
+        provenzoo.run(file, out=run)
+
+    assert in_child(work) == -signal.SIGKILL
+    record, whole = read_json(run / "run.json"), read_json(reference / "run.json")
+    assert record["status"] == "running" and record["finished"] is None and whole["finished"]
+    assert [stage["status"] for stage in record["stages"]] == ["complete", "complete", "waiting"]
+    assert record["metrics"] == {where: whole["metrics"][where] for where in ("train", "tune")}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -635,6 +661,113 @@ def test_a_set_of_another_shape_than_the_model_is_told_before_anything_runs(tmp_
     assert not (tmp_path / "run").exists()
 
 
+MISFITS = [
+    (
+        {"tune": {"reset": [], "data": {"num_classes": 4}}},
+        "tune: the checkpoint does not fit at head.weight and 1 more",
+    ),
+    ({"judge": {"sets": {"in": {"data": {"features": 7}}}}}, "judge: sets.in: the model has features 32, the data 7"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), MISFITS)
+def test_what_does_not_fit_a_complete_parent_is_told_before_anything_runs(
+    reference: Path, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    run = copied(reference, tmp_path)
+    before = touched(run)
+    with pytest.raises(ZooError, match=re.escape(message)):
+        provenzoo.run(recipe(tmp_path, **changes), out=run)
+    assert touched(run) == before
+
+
+@pytest.mark.parametrize(("changes", "message"), MISFITS)
+def test_what_does_not_fit_a_checkpoint_elsewhere_is_told_before_anything_runs(
+    reference: Path, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    [(stage, change)] = changes.items()
+    changes = {stage: {**change, "from": f"local:{reference / 'stages' / 'train'}"}}
+    with pytest.raises(ZooError, match=re.escape(message)):
+        provenzoo.run(recipe(tmp_path, **changes), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# --- a checkpoint inside a component ------------------------------------------------------------------------------
+
+
+class Teacher:
+    """The first layer of a trained mlp."""
+
+    def __init__(self, *, checkpoint: Checkpoint, seed: int = 0, layer: str = "body.0") -> None:
+        self.weight = checkpoint.state(seed)[f"{layer}.weight"]
+
+
+class Taught(GaussianClusters):
+    """Clusters whose labels are a teacher's."""
+
+    def __init__(self, *, teacher: Teacher, seed: int = 0, noise: float = 2.0) -> None:
+        super().__init__(seed=seed, train=100, test=50, noise=noise)
+        self.teacher = teacher
+
+    def prepare(self, split: SplitName) -> Split:
+        made = super().prepare(split)
+        return Split(made.inputs, (made.inputs @ self.teacher.weight.T).argmax(-1) % 10)
+
+
+TAUGHT: dict[str, Any] = {
+    "recipe": "taught",
+    "seeds": 2,
+    "device": "cpu",
+    "stages": {
+        "teacher": RECIPE["stages"]["train"] | SHORT,
+        "student": RECIPE["stages"]["train"]
+        | SHORT
+        | {"data": {"name": "taught", "teacher": {"name": "first-layer", "from": "teacher", "layer": "body.0"}}},
+        "judge": {
+            "stage": "evaluate",
+            "from": "student",
+            "metrics": ["accuracy"],
+            "sets": {"in": {}, "noisy": {"data": {"noise": 5.0}}},
+        },
+    },
+}
+
+
+@pytest.fixture
+def taught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", {})
+    provenzoo.register("teachers", "first-layer")(Teacher)
+    provenzoo.register("datasets", "taught")(Taught)
+
+
+@pytest.mark.usefixtures("taught")
+def test_data_with_a_trained_teacher_runs_resumes_and_verifies(tmp_path: Path) -> None:
+    file, run = tmp_path / "taught.yaml", tmp_path / "run"
+    file.write_text(dump_yaml(TAUGHT))
+    whole = provenzoo.run(file, out=tmp_path / "whole").path
+    assert killed(file, run, 20) == -signal.SIGKILL
+    assert list((run / "stages/student").glob(".*.state")), "killed as the student trained"
+    provenzoo.run(file, out=run)
+    assert_same_run(run, whole)
+    teacher = read_json(run / "stages/student/config.json")["data"]["teacher"]
+    assert teacher == {"name": "first-layer", "from": "teacher", "layer": "body.0"}
+    assert provenzoo.verify(run).holds and provenzoo.verify(run / "stages/judge").holds
+
+    abroad = {"judge": TAUGHT["stages"]["judge"] | {"from": f"local:{run / 'stages' / 'student'}"}}
+    with pytest.raises(ZooError, match=r"data\.teacher\.from: 'teacher' is a stage of the run that local:"):
+        provenzoo.run(TAUGHT | {"stages": abroad}, out=tmp_path / "abroad")
+    abroad["judge"] |= {"data": {"teacher": {"from": f"local:{run / 'stages' / 'teacher'}"}}}
+    judged = provenzoo.run(TAUGHT | {"stages": abroad}, out=tmp_path / "abroad")
+    assert judged.metrics["judge.in"] == read_json(run / "run.json")["metrics"]["judge.in"]
+
+
+@pytest.mark.usefixtures("taught")
+def test_outside_of_a_run_a_teacher_comes_from_a_folder(reference: Path) -> None:
+    teacher = {"name": "first-layer", "from": f"local:{reference / 'stages' / 'train'}"}
+    data: Any = provenzoo.create_dataset("taught", seed=1, teacher=teacher)
+    assert torch.equal(data.teacher.weight, weights(reference)["body.0.weight"][1])
+
+
 # --- verify -------------------------------------------------------------------------------------------------------
 
 
@@ -713,6 +846,20 @@ def test_every_kind_of_evaluation_verifies(tmp_path: Path, changes: dict[str, di
     for name, change in changes.items():
         data["stages"][name] = {key: v for key, v in (data["stages"][name] | change).items() if v is not None}
     assert provenzoo.verify(provenzoo.run(data, out=tmp_path / "run").path).holds
+
+
+def test_a_class_that_a_set_lacks_is_null_alone_and_verifies(tmp_path: Path) -> None:
+    file = recipe(tmp_path, train={"data": {"name": "gaussian-clusters", "train": 400, "test": 5}})
+    done = provenzoo.run(file, out=tmp_path / "run")
+    for values in done.metrics["train"]["class-accuracy"]["per_seed"]:
+        assert values[5:] == [None] * 5 and all(value in (0.0, 1.0) for value in values[:5])
+    assert provenzoo.verify(done.path).holds
+    edit(
+        done.path / "stages/train/metrics.json",
+        lambda m: m["sets"][""]["values"]["class-accuracy"][0].__setitem__(7, 0.5),
+    )
+    off = [(row.where, row.metric, row.seed) for row in provenzoo.verify(done.path).rows if not row.agrees]
+    assert ("train", "class-accuracy", 0) in off and ("train", "class-accuracy", 1) not in off
 
 
 def test_verify_refuses_weights_that_were_changed(reference: Path, tmp_path: Path) -> None:

@@ -23,6 +23,14 @@ def test_threads_are_as_the_recipe_says_while_it_runs_and_as_before_afterwards(t
     assert done.record["environment"]["threads"] == 2 and torch.get_num_threads() == before
 
 
+def test_deterministic_kernels_are_asked_for_inside_only(monkeypatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    with runtime.deterministic(torch.device("cuda")):
+        assert torch.are_deterministic_algorithms_enabled() and not torch.backends.cudnn.benchmark
+    assert not torch.are_deterministic_algorithms_enabled() and torch.backends.cudnn.benchmark
+
+
 @pytest.mark.parametrize("value", [0, -1, "many", 2.5, True])
 def test_a_wrong_number_of_threads_is_an_error(value: object) -> None:
     with pytest.raises(ZooError, match="threads"):

@@ -59,8 +59,13 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     total = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         total.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        total.update(bits(tensor.cpu()).numpy().data)
     return total.hexdigest()
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """The bytes of a tensor as a flat uint8 tensor, to compare bit for bit."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def stack(states: Sequence[Mapping[str, Tensor]]) -> State:

@@ -9,6 +9,7 @@ from torch import nn
 
 from provenzoo.draws import seeded
 from provenzoo.errors import UsageError, ZooError
+from provenzoo.fetch import Checkpoint, fetch
 from provenzoo.plain import did_you_mean, kind_of
 from provenzoo.registry import Entry, entry
 from provenzoo.settings import annotations, bind, parameters
@@ -25,13 +26,20 @@ class Bound:
     builder: Callable
     args: dict[str, Any]
     where: str
+    origin: str | None = None
+    """The `from` of its node: what its builder is given as `checkpoint`."""
 
-    def build(self, **given: Any) -> Any:
-        """Build it, with what only the running program knows: `seed` and what the data's shapes fill in."""
+    def build(self, fetch: Callable[[str], Checkpoint] = fetch, /, **given: Any) -> Any:
+        """Build it, with what only the running program knows: `seed` and what the data's shapes fill in.
+
+        `fetch` gives the checkpoint that a `from` names; a stage's knows the stages of its run.
+        """
         plain = {k: v for k, v in self.args.items() if not isinstance(v, Bound)}
         seed = {k: v for k, v in given.items() if k == "seed"}
-        inner = {k: v.build(**seed) for k, v in self.args.items() if isinstance(v, Bound)}
+        inner = {k: v.build(fetch, **seed) for k, v in self.args.items() if isinstance(v, Bound)}
         given = {k: v for k, v in given.items() if k != "seed" or _takes_seed(self.builder)} | inner
+        if self.origin is not None:
+            given["checkpoint"] = fetch(self.origin)
         needed = [n for n, p in parameters(self.builder).items() if p.default is p.empty]
         if missing := [n for n in needed if n not in plain and n not in given]:
             raise ZooError(f"{self.where}: {self.entry.name} needs {', '.join(repr(n) for n in missing)}")
@@ -41,7 +49,8 @@ class Bound:
     def node(self) -> dict[str, Any]:
         """The component's node with the entry's own arguments written out, as a checkpoint keeps it."""
         inner = {k: v.node if isinstance(v, Bound) else v for k, v in self.args.items()}
-        return {"name": self.entry.name, **inner}
+        origin = {} if self.origin is None else {"from": self.origin}
+        return {"name": self.entry.name, **origin, **inner}
 
     def fill(self, shapes: Mapping[str, int]) -> dict[str, int]:
         """Arguments written nowhere, as the data's shapes give them; a written one that disagrees is an error."""
@@ -68,7 +77,12 @@ def check(kind: str, node: Any, where: str) -> Bound:
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
     builder = found.load()
-    args = {**found.args, **{key: value for key, value in node.items() if key != "name"}}
+    args = {**found.args, **{key: value for key, value in node.items() if key not in ("name", "from")}}
+    origin = node.get("from")
+    if "from" in node and (kind == "models" or "checkpoint" not in parameters(builder)):
+        raise ZooError(f"{where}: {found.name} takes no `from`")
+    if "from" in node and not isinstance(origin, str):
+        raise ZooError(f"{where}.from: {kind_of(origin)} where the name of a stage or checkpoint is needed")
     nested = {name: inner for name, inner in _components(builder).items() if name in args}
     bound = {name: check(inner, args[name], f"{where}.{name}") for name, inner in nested.items()}
     plain = {name: value for name, value in args.items() if name not in nested}
@@ -77,7 +91,7 @@ def check(kind: str, node: Any, where: str) -> Bound:
         known = did_you_mean(unknown[0], parameters(builder))
         raise ZooError(f"{where}: {found.name} has no argument {unknown[0]!r}{known}")
     bind(builder, plain, where, partial=True)
-    return Bound(found, builder, {**plain, **bound}, where)
+    return Bound(found, builder, {**plain, **bound}, where, origin)
 
 
 def _components(builder: Callable) -> dict[str, str]:

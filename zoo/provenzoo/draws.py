@@ -36,9 +36,15 @@ def generator(seed: int, purpose: str, *index: int, device: str | torch.device =
 
 @contextmanager
 def seeded(seed: int, purpose: str, *index: int) -> Iterator[None]:
-    """Inside, torch's global generators start from the seed of this purpose; afterwards they are as they were."""
-    with torch.random.fork_rng():
-        torch.manual_seed(derive(seed, purpose, *index))
+    """Inside, torch's global generators start from the seed of this purpose; afterwards they are as they were.
+
+    They are those of the CPU and of the current CUDA device.
+    """
+    number, cuda = derive(seed, purpose, *index), torch.cuda.is_available()
+    with torch.random.fork_rng([torch.cuda.current_device()] if cuda else []):
+        torch.default_generator.manual_seed(number)
+        if cuda:
+            torch.cuda.manual_seed(number)
         yield
 
 

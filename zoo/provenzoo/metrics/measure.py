@@ -1,6 +1,7 @@
 """Measuring: registered tensor functions resolved by the names of their parameters, on one set and one replica."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,6 +18,12 @@ BATCH = 500
 """Items in an evaluation batch: fixed, since the last bits of a result depend on it."""
 
 Function = Callable[..., Tensor]
+
+Value = float | list[float | None] | None
+"""A metric's value for one replica: null where the replica was not finite.
+
+In a list, an entry alone is null where the metric says nothing of it (a class that the set lacks).
+"""
 
 
 def loss_function(name: str, **settings: Any) -> Function:
@@ -70,7 +77,7 @@ class Measure:
         self.known |= {name: tensor.to(device) for name, tensor in dataset.structure.items()}
         self.asked = {name: _asked(function) for name, function in functions.items()}
 
-    def __call__(self, model: nn.Module) -> dict[str, float | list[float] | None]:
+    def __call__(self, model: nn.Module) -> dict[str, Value]:
         """Every metric of a model (one replica). A replica whose outputs are not finite gives null."""
         modes = [(module, module.training) for module in model.modules()]
         model.eval()
@@ -80,7 +87,7 @@ class Measure:
             for module, training in modes:
                 module.training = training
 
-    def _values(self, model: nn.Module) -> dict[str, float | list[float] | None]:
+    def _values(self, model: nn.Module) -> dict[str, Value]:
         everything = {name for asked in self.asked.values() for name in asked}
         known = dict(self.known)
         finite = True
@@ -91,7 +98,7 @@ class Measure:
             known |= model.named_tensors()  # pyright: ignore[reportCallIssue]
         return {name: self._value(name, known, finite) for name in self.functions}
 
-    def _value(self, name: str, known: dict[str, Any], finite: bool) -> float | list[float] | None:
+    def _value(self, name: str, known: dict[str, Any], finite: bool) -> Value:
         asked = self.asked[name]
         for parameter, needed in asked.items():
             if needed and parameter not in known:
@@ -102,8 +109,14 @@ class Measure:
         if any(isinstance(v, Tensor) and v.is_floating_point() and not v.isfinite().all() for v in arguments.values()):
             return None
         with torch.no_grad():
-            value = self.functions[name](**arguments)
-        return value.tolist() if value.isfinite().all() else None
+            return _finite(self.functions[name](**arguments).tolist())
+
+
+def _finite(value: Any) -> Any:
+    """A number, or the numbers of a list, with null for each that is not finite."""
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value if math.isfinite(value) else None
 
 
 def _asked(function: Function) -> dict[str, bool]:

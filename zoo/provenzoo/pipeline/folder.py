@@ -14,7 +14,7 @@ from typing import Any
 from provenzoo import checkpoint
 from provenzoo.errors import ZooError
 from provenzoo.pipeline.claims import Key, Table
-from provenzoo.pipeline.plan import Point
+from provenzoo.pipeline.points import Point
 from provenzoo.plain import digest, dump_yaml, read_json, read_yaml, write_json, write_whole
 from provenzoo.stages.work import Outcome, State
 from provenzoo.training import runtime

@@ -53,6 +53,10 @@ class Point:
     @cached_property
     def settings(self) -> Any:
         """The stage's settings object."""
+        return self.read_settings()
+
+    def read_settings(self) -> Any:
+        """Read the node as the settings of its kind; what does not fit is an error."""
         return read(self.kind.settings, self.node, f"stages.{self.name}")
 
     @cached_property
@@ -84,20 +88,20 @@ def _stage_of(reference: str) -> str:
 
 def order(stages: Mapping[str, Any]) -> list[str]:
     """Parents first, else as written; only a cycle is an error."""
-    order: list[str] = []
+    found: list[str] = []
 
     def visit(name: str, chain: tuple[str, ...]) -> None:
         if name in chain:
             raise ZooError(f"stages.{name}: comes from itself: {' -> '.join([*chain[chain.index(name) :], name])}")
-        if name not in order:
+        if name not in found:
             for parent in _parents(stages[name]):
                 if parent in stages:
                     visit(parent, (*chain, name))
-            order.append(name)
+            found.append(name)
 
     for name in stages:
         visit(name, ())
-    return order
+    return found
 
 
 def _parents(node: Mapping[str, Any]) -> list[str]:
@@ -125,10 +129,10 @@ def expand(name: str, recipe: Recipe, done: Mapping[str, list[Point]]) -> list[P
         choices = list(_parent_choices(overlaid, done, recipe, at))
         if not choices:
             raise ZooError(f"{at}: its parents have no labels in common on the axes that they share")
-        for order, parents, inherited in choices:
+        for place, parents, inherited in choices:
             if twice := [axis for axis in axes if axis in dict(inherited)]:
                 raise ZooError(f"{where}.grid: the axis {twice[0]!r} is inherited from a parent; name it otherwise")
-            found.append((order, index, _point(name, inherited + own, overlaid, parents, recipe, at)))
+            found.append((place, index, _point(name, inherited + own, overlaid, parents, recipe, at)))
     return [point for *_, point in sorted(found, key=lambda item: item[:2])]
 
 
@@ -283,6 +287,11 @@ def _point(
         base = getattr(origin, part) if origin else {}
         if origin or part in node:
             node[part] = _merge(base, node.get(part, {}), f"{where}.{part}")
+    if origin and _stage_of(origin.reference) not in recipe.stages:
+        for path, reference in _references(node["data"], "data"):
+            if path not in parents and not fetch.is_reference(reference):
+                there = f"{reference!r} is a stage of the run that {origin.reference} comes from"
+                raise ZooError(f"{where}.{path}: {there}; name its folder, local:DIR")
     if isinstance(node.get("sets"), Mapping):
         for label in node["sets"]:
             _check_nameable("set", label, f"{where}.sets")
@@ -290,7 +299,7 @@ def _point(
     if origin and not STAGES[node["stage"]].trains:
         check_adaptable(origin.model, node["model"], f"{where}.model")
     point = Point(stage, labels, node, seeds, {path: parent.digest for path, parent in parents.items()})
-    assert point.settings is not None
+    point.read_settings()
     return point
 
 

@@ -4,18 +4,20 @@ import contextlib
 import signal
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
 from omegaconf import DictConfig
 
 from provenzoo import __version__, fetch
 from provenzoo.errors import ZooError
 from provenzoo.pipeline.claims import judge
 from provenzoo.pipeline.folder import RunFolder
-from provenzoo.pipeline.plan import Plan, Point, prepare
+from provenzoo.pipeline.plan import Plan, prepare
+from provenzoo.pipeline.points import Point
 from provenzoo.plain import canonical, write_json
 from provenzoo.stages.work import Outcome, Rehearsed, State, Stopped
 from provenzoo.training import runtime
@@ -68,18 +70,16 @@ def run(
     """
     data, plan = prepare(recipe, overrides)
     device = runtime.resolve_device(plan.recipe.device)
-    runtime.deterministic(device)
     folder = RunFolder(Path(out) if out else Path("runs") / plan.recipe.recipe / plan.id)
     folder.check(plan.recipe.recipe)
-    _rehearse(plan.points if fresh else _pending(plan, folder))
-    with folder.locked(), runtime.threads(plan.recipe.threads):
+    _rehearse(plan.points if fresh else _pending(plan, folder), plan, folder)
+    with folder.locked(), runtime.threads(plan.recipe.threads), runtime.deterministic(device):
         folder.check(plan.recipe.recipe)
         if fresh:
             folder.drop()
         folder.write_config(data)
         with runtime.Stop() as stop:
-            _run_points(plan, folder, device, stop)
-        record = _write_record(plan, folder, "complete", device)
+            record = _Session(plan, folder, device, stop).run()
         folder.tidy()
         from provenzoo.report import report
 
@@ -91,52 +91,79 @@ def _pending(plan: Plan, folder: RunFolder) -> tuple[Point, ...]:
     return tuple(point for point in plan.points if not folder.complete(point))
 
 
-def _rehearse(points: Iterable[Point]) -> None:
+def _rehearse(points: Iterable[Point], plan: Plan, folder: RunFolder) -> None:
     """Build what the points will build, so that what does not fit is found before any of them runs."""
     known: dict[str, Rehearsed | None] = {}
     same: dict[str, Rehearsed | None] = {}
     for point in points:
-        origin = known.get(point.node.get("from", ""))
-        node = canonical({**point.node, "from": id(origin)})
-        if node not in same:
-            try:
+        reference = point.node.get("from")
+        try:
+            if reference and reference not in known:  # a complete point or a checkpoint elsewhere
+                known[reference] = _as_rehearsed(fetch.fetch(_place(plan, folder, reference)))
+            origin = known[reference] if reference else None
+            node = canonical({**point.node, "from": id(origin)})
+            if node not in same:
                 same[node] = point.kind.rehearse(point.settings, point.seeds[0], origin)
-            except ZooError as error:
-                raise type(error)(f"{point.name}: {error}") from None
+        except ZooError as error:
+            raise type(error)(f"{point.name}: {error}") from None
         known[point.name] = same[node]
 
 
-def _run_points(plan: Plan, folder: RunFolder, device: Any, stop: runtime.Stop) -> None:
-    if pending := _pending(plan, folder):
-        _write_record(plan, folder, "running", device)
-    for point in pending:
-        if stop.requested:
-            _leave(plan, folder, device, stop)
-        _run_point(plan, point, folder, device, stop)
+def _as_rehearsed(found: fetch.Checkpoint) -> Rehearsed:
+    state = {name: tensor.to("meta") for name, tensor in found.state(found.config["seeds"][0]).items()}
+    return Rehearsed(found.config["filled"], state, found.config["data"])
 
 
-def _run_point(plan: Plan, point: Point, folder: RunFolder, device: Any, stop: runtime.Stop) -> None:
-    folder.start(point)
-    began = time.monotonic()
-    try:
-        outcome = point.kind.run(point.settings, _Work(plan, point, folder, device, stop))
-        folder.finish(point, outcome, time.monotonic() - began, _origin(plan, point))
-        runtime.say(f"{point.name}: done in {time.monotonic() - began:.1f} s{_told(outcome)}")
-    except (Stopped, KeyboardInterrupt):
-        folder.fail(point, "interrupted")
-        _leave(plan, folder, device, stop)
-    except Exception as error:
-        with contextlib.suppress(ZooError):  # a full disk, of which `error` tells
-            folder.fail(point, "failed")
-            _write_record(plan, folder, "failed", device)
-        if isinstance(error, ZooError):
-            raise ZooError(f"{point.name}: {error}") from error
-        raise
+def _place(plan: Plan, folder: RunFolder, reference: str) -> str:
+    """A `from` as a reference that holds outside of the run."""
+    inner = {point.name: point for point in plan.points}
+    return f"local:{folder.stage(inner[reference])}" if reference in inner else reference
 
 
-def _leave(plan: Plan, folder: RunFolder, device: Any, stop: runtime.Stop) -> NoReturn:
-    _write_record(plan, folder, "interrupted", device)
-    raise Interrupted(stop.signal or signal.SIGINT, folder.path) from None
+class _Session:
+    """A run under way. `done` names the points whose results are there."""
+
+    def __init__(self, plan: Plan, folder: RunFolder, device: torch.device, stop: runtime.Stop):
+        self.plan, self.folder, self.device, self.stop = plan, folder, device, stop
+        self.pending = _pending(plan, folder)
+        self.done = {point.name for point in plan.points} - {point.name for point in self.pending}
+
+    def run(self) -> dict[str, Any]:
+        """Run what is pending, with run.json as it stands after each point; the content of the last one."""
+        if self.pending:
+            self._write_record("running")
+        for point in self.pending:
+            if self.stop.requested:
+                self._leave()
+            self._run_point(point)
+            self.done.add(point.name)
+            self._write_record("running")
+        return self._write_record("complete")
+
+    def _run_point(self, point: Point) -> None:
+        self.folder.start(point)
+        began = time.monotonic()
+        try:
+            outcome = point.kind.run(point.settings, _Work(self, point))
+            self.folder.finish(point, outcome, time.monotonic() - began, _origin(self.plan, point))
+            runtime.say(f"{point.name}: done in {time.monotonic() - began:.1f} s{_told(outcome)}")
+        except (Stopped, KeyboardInterrupt):
+            self.folder.fail(point, "interrupted")
+            self._leave()
+        except Exception as error:
+            with contextlib.suppress(ZooError):  # a full disk, of which `error` tells
+                self.folder.fail(point, "failed")
+                self._write_record("failed")
+            if isinstance(error, ZooError):
+                raise ZooError(f"{point.name}: {error}") from error
+            raise
+
+    def _leave(self) -> NoReturn:
+        self._write_record("interrupted")
+        raise Interrupted(self.stop.signal or signal.SIGINT, self.folder.path) from None
+
+    def _write_record(self, status: str) -> dict[str, Any]:
+        return _write_record(self.plan, self.folder, status, self.device, self.done)
 
 
 def _told(outcome: Outcome) -> str:
@@ -158,17 +185,14 @@ def _origin(plan: Plan, point: Point) -> dict[str, Any]:
 class _Work:
     """The surroundings that the pipeline gives to a stage."""
 
-    def __init__(self, plan: Plan, point: Point, folder: RunFolder, device: Any, stop: runtime.Stop):
-        self.name, self.seeds, self.device = point.name, point.seeds, device
-        self._plan, self._point, self._folder, self._stop = plan, point, folder, stop
+    def __init__(self, session: _Session, point: Point):
+        self.name, self.seeds, self.device = point.name, point.seeds, session.device
+        self._plan, self._folder, self._stop, self._point = session.plan, session.folder, session.stop, point
         self._fetched: dict[str, fetch.Checkpoint] = {}
 
     def fetch(self, reference: str) -> fetch.Checkpoint:
         if reference not in self._fetched:
-            names = {point.name: point for point in self._plan.points}
-            inner = reference in names
-            place = f"local:{self._folder.stage(names[reference])}" if inner else reference
-            self._fetched[reference] = fetch.fetch(place)
+            self._fetched[reference] = fetch.fetch(_place(self._plan, self._folder, reference))
         return self._fetched[reference]
 
     def save(self, key: str, state: State) -> None:
@@ -187,8 +211,9 @@ class _Work:
 # --- run.json -----------------------------------------------------------------------------------------------------
 
 
-def _write_record(plan: Plan, folder: RunFolder, status: str, device: Any) -> dict[str, Any]:
-    done = tuple(point for point in plan.points if folder.complete(point))
+def _write_record(
+    plan: Plan, folder: RunFolder, status: str, device: torch.device, done: Container[str]
+) -> dict[str, Any]:
     record = {
         "recipe": plan.recipe.recipe,
         "about": plan.recipe.about,
@@ -197,10 +222,10 @@ def _write_record(plan: Plan, folder: RunFolder, status: str, device: Any) -> di
         "version": __version__,
         "id": plan.id,
         "seeds": plan.recipe.seeds,
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) if status == "complete" else None,
         "environment": {**runtime.environment(), "device": str(device)},
         "stages": [_stage_entry(folder, point) for point in plan.points],
-        "metrics": metrics_of(folder, done),
+        "metrics": metrics_of(folder, [point for point in plan.points if point.name in done]),
         "claims": claims_of(plan, folder) if status == "complete" else [],
     }
     write_json(folder.path / "run.json", record)

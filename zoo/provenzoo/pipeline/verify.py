@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from provenzoo import fetch
+from provenzoo.checkpoint import bits
 from provenzoo.errors import ZooError
 from provenzoo.models.base import members
 from provenzoo.models.load import restore
@@ -68,25 +68,34 @@ def verify(target: str | Path, device: str = "auto") -> Verification:
     run, all that run.json tells is computed again from the stages' numbers. A number that has no saved model, such as
     an early step's, is not among them.
     """
-    place, source = Path(target), _Source(device)
+    place = Path(target)
     if (place / "run.json").is_file():
-        rows = [row for stage in _folders(place).items() for row in _stage_rows(*stage, _folders(place), source)]
+        source = _Source(device, _folders(place))
+        rows = [row for stage in source.folders.items() for row in _stage_rows(*stage, source)]
         rows += _run_rows(place)
     elif (place / "stage.json").is_file():
-        rows = list(_stage_rows(place.name, place, _folders(place.resolve().parents[1]), source))
+        rows = list(_stage_rows(place.name, place, _Source(device, _folders(place.resolve().parents[1]))))
     else:
-        rows = list(_set_rows(fetch.folder(str(target)), str(target), str(target), source))
+        rows = list(_set_rows(fetch.folder(str(target)), str(target), str(target), _Source(device, {})))
     if not rows:
         raise ZooError(f"{target}: holds no number to verify")
     return Verification(str(target), rows)
 
 
 class _Source:
-    """What `measure_seed` needs of a stage's surroundings; a checkpoint is read once."""
+    """What `measure_seed` needs of a stage's surroundings; a checkpoint, or a stage by its name, is read once."""
 
-    def __init__(self, device: str):
+    def __init__(self, device: str, folders: dict[str, Path]):
         self.device = runtime.resolve_device(device)
-        self.fetch = cache(fetch.fetch)
+        self.folders = folders
+        self._read = cache(fetch.fetch)
+
+    def fetch(self, reference: str) -> fetch.Checkpoint:
+        return self._read(self.place(reference))
+
+    def place(self, reference: str) -> str:
+        """A reference as one that holds outside of the run."""
+        return f"local:{self.folders[reference]}" if reference in self.folders else reference
 
     def stopping(self) -> bool:
         return False
@@ -122,9 +131,9 @@ def _run_rows(run: Path) -> Iterator[Row]:
 # --- a stage ------------------------------------------------------------------------------------------------------
 
 
-def _stage_rows(name: str, folder: Path, folders: dict[str, Path], source: _Source) -> Iterator[Row]:
+def _stage_rows(name: str, folder: Path, source: _Source) -> Iterator[Row]:
     origin = read_json(folder / "stage.json").get("origin")
-    parent = f"local:{folders[origin]}" if origin in folders else origin
+    parent = source.place(origin) if origin else None
     trains = (folder / "config.json").is_file() or (folder / "model.safetensors").is_file()
     yield from _set_rows(folder, f"local:{folder}" if trains else parent, name, source)
     if trains and parent:
@@ -142,12 +151,8 @@ def _frozen_rows(trained: fetch.Checkpoint, parent: fetch.Checkpoint, where: str
         names = {name for group in frozen for name in members(after, group)}
         names -= {name for group in reset for name in members(after, group)}
         old, new = dict(before.named_parameters()), dict(after.named_parameters())
-        same = all(torch.equal(_bits(old[name].to(new[name].dtype)), _bits(new[name])) for name in names)
+        same = all(torch.equal(bits(old[name].to(new[name].dtype)), bits(new[name])) for name in names)
         yield Row(where, "frozen-unchanged", seed, saved, same, 0.0, saved is same)
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().view(-1).view(torch.uint8)
 
 
 def _set_rows(folder: Path, reference: str | None, where: str, source: _Source) -> Iterator[Row]:
@@ -172,8 +177,13 @@ def _set_rows(folder: Path, reference: str | None, where: str, source: _Source) 
 
 def _row(where: str, metric: str, seed: int, saved: Any, again: Any) -> Row:
     tolerance = 0.0 if metric in COUNTED else TOLERANCE
-    if saved is None or again is None:
-        return Row(where, metric, seed, saved, again, tolerance, saved is again)
-    a, b = torch.tensor(saved, dtype=torch.float64), torch.tensor(again, dtype=torch.float64)
-    agrees = a.shape == b.shape and bool(((a - b).abs() <= tolerance * a.abs() + 1e-12).all())
-    return Row(where, metric, seed, saved, again, tolerance, agrees)
+    return Row(where, metric, seed, saved, again, tolerance, _agree(saved, again, tolerance))
+
+
+def _agree(saved: Any, again: Any, tolerance: float) -> bool:
+    """Whether two values agree, entry by entry where they are lists; null agrees with null alone."""
+    if isinstance(saved, list) and isinstance(again, list):
+        return len(saved) == len(again) and all(_agree(a, b, tolerance) for a, b in zip(saved, again, strict=True))
+    if isinstance(saved, int | float) and isinstance(again, int | float):
+        return abs(saved - again) <= tolerance * abs(saved) + 1e-12
+    return saved is again is None

@@ -110,7 +110,7 @@ def measure_seed(settings: Evaluate, label: str, seed: int, work: Work) -> SeedR
     """One seed's model on one set. Also what `verify` does again. Told to stop, it leaves before the next batch."""
     node, dtype = settings.sets[label], getattr(torch, settings.dtype)
     data = data_for(node.data, work.fetch(settings.from_).config["data"] if settings.from_ else None)
-    dataset = components.check("datasets", data, "data").build(seed=seed)
+    dataset = components.check("datasets", data, "data").build(work.fetch, seed=seed)
     model, filled = _model(settings, node, dataset.shapes, seed, work)
     _check_shapes(filled, dataset.shapes, label)
     loss = settings.loss or dataset.loss

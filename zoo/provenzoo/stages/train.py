@@ -13,12 +13,12 @@ from provenzoo import checkpoint, components, registry
 from provenzoo.datasets.base import Dataset
 from provenzoo.draws import seeded
 from provenzoo.errors import UsageError, ZooError
-from provenzoo.metrics.measure import Measure, is_vector, loss_function, metric_functions
+from provenzoo.metrics.measure import Measure, Value, is_vector, loss_function, metric_functions
 from provenzoo.models.base import groups_of, members, model_groups, model_split
 from provenzoo.models.split import merged_state, split_fused, split_state
 from provenzoo.plain import did_you_mean
 from provenzoo.settings import Settings
-from provenzoo.stages.work import Measured, Outcome, Rehearsed, Stopped, Value, Work, data_for, has_parent
+from provenzoo.stages.work import Measured, Outcome, Rehearsed, Stopped, Work, data_for, has_parent
 from provenzoo.training import optim as optimisers
 from provenzoo.training.feed import Feed
 from provenzoo.training.loop import Result, freeze
@@ -191,8 +191,12 @@ class _Stage:
     def dataset(self, seed: int) -> Dataset:
         """The data of a seed; only the last seed's is kept."""
         if seed not in self._datasets:
-            self._datasets = {seed: self.data.build(seed=seed)}
+            self._datasets = {seed: self.build_data(seed)}
         return self._datasets[seed]
+
+    def build_data(self, seed: int) -> Dataset:
+        """The data of a seed, built anew."""
+        return self.data.build(self.work.fetch, seed=seed)
 
     @cached_property
     def loss_name(self) -> str:
@@ -285,7 +289,7 @@ class _Group:
     def __init__(self, stage: _Stage, seeds: list[int]) -> None:
         self.stage, self.seeds = stage, seeds
         self.key = f"seed-{seeds[0]}" if len(seeds) == 1 else f"seeds-{seeds[0]}-{seeds[-1]}"
-        self.datasets = [stage.data.build(seed=k) if len(seeds) > 1 else stage.dataset(k) for k in seeds]
+        self.datasets = [stage.build_data(k) if len(seeds) > 1 else stage.dataset(k) for k in seeds]
         models, self.filled = zip(*(stage.starting(seed) for seed in seeds), strict=True)
         self.at_start = [_named(model) for model in models]
         self.replicas = Replicas(models, seeds)
@@ -373,7 +377,7 @@ class Still:
 
     def _bits(self) -> dict[str, Tensor]:
         tensors = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
-        return {name: tensors[name].detach().contiguous().view(-1).view(torch.uint8).clone() for name in self.names}
+        return {name: checkpoint.bits(tensors[name]).clone() for name in self.names}
 
     def unchanged(self) -> bool:
         """Whether every bit is as it was at the start."""

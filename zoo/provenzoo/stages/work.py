@@ -1,6 +1,6 @@
 """What a stage is given and what it gives back. A stage knows no run folder."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from provenzoo import components
 from provenzoo.datasets.base import as_trained
 from provenzoo.fetch import Checkpoint
+from provenzoo.metrics.measure import Value
 from provenzoo.plain import walk
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
@@ -75,10 +76,6 @@ def leave_if_told(work: Work) -> None:
         raise Stopped
 
 
-Value = float | list[float] | None
-"""A metric's value for one seed: null where the replica was not finite."""
-
-
 @dataclass(frozen=True)
 class Measured:
     """A set's numbers at the end of a stage."""
@@ -120,6 +117,3 @@ class Outcome:
     series: dict[str, Tensor] = field(default_factory=dict)
     frozen_unchanged: bool | None = None
     diverged: dict[int, dict[str, Any]] = field(default_factory=dict)
-
-
-Runner = Callable[[Any, Work], Outcome]

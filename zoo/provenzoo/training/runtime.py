@@ -41,12 +41,26 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def deterministic(device: torch.device) -> None:
-    """On CUDA, choose kernels that give the same bits every time (where torch has them); a CPU's do."""
-    if device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.backends.cudnn.benchmark = False
-        torch.use_deterministic_algorithms(True, warn_only=True)
+@contextlib.contextmanager
+def deterministic(device: torch.device) -> Iterator[None]:
+    """Inside, CUDA's kernels are those that give the same bits every time (where torch has them); a CPU's do.
+
+    cuBLAS reads its setting once, when it is first used, so that one stays.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    benchmark = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = benchmark
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
 
 
 @contextlib.contextmanager
