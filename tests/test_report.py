@@ -16,10 +16,10 @@ from PIL import Image
 
 from provenzoo import checkpoint
 from provenzoo.errors import ZooError
-from provenzoo.pipeline.recipe import Figure
 from provenzoo.plain import dump_yaml, read_json, read_yaml, write_json, write_whole
 from provenzoo.report import metric_text, number, report
 from provenzoo.report.card import cell, write_card
+from provenzoo.report.figure import Figure
 from provenzoo.report.figures import FIGURES, write_figures
 from provenzoo.report.page import write_report
 

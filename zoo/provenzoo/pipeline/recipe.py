@@ -27,24 +27,11 @@ from provenzoo.plain import (
     split_path,
     walk,
 )
+from provenzoo.report.figure import Figure
 from provenzoo.settings import Settings, read
 
 STAGE_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _REFERENCE = re.compile(r"\$\{([^${}]+)\}")
-
-
-class Figure(Settings):
-    """One entry of a recipe's `figures`: what is drawn of which stage, from the run folder alone."""
-
-    kind: Literal["curves", "bars", "encodings", "attention"]
-    stage: str
-    metric: str | None = None
-    metrics: list[str] = []
-    caption: str = ""
-    seed: int | None = None
-    """The seed whose tensors `encodings` and `attention` show; by default the first that did not diverge."""
-    token: int | Literal["centre", "mean"] = "centre"
-    """The query token of `attention`; `mean` averages over them all."""
 
 
 class Recipe(Settings):

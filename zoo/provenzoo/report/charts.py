@@ -4,8 +4,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from provenzoo.pipeline.recipe import Figure as Spec
 from provenzoo.report import RunView, StageView
+from provenzoo.report.figure import Figure as Spec
 from provenzoo.report.style import BLUE, INK, ORANGE, SKY, Array, chosen_metrics, is_vector, make_panels, unit
 
 

@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from provenzoo.errors import ZooError
-from provenzoo.pipeline.recipe import Figure as Spec
 from provenzoo.plain import did_you_mean, write_whole
 from provenzoo.report import RunView, StageView
 from provenzoo.report.charts import bars, curves
+from provenzoo.report.figure import Figure as Spec
 from provenzoo.report.maps import attention, encodings
 from provenzoo.report.style import STYLE
 from provenzoo.settings import read

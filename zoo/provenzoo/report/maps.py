@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from provenzoo.errors import ZooError
-from provenzoo.pipeline.recipe import Figure as Spec
 from provenzoo.plain import did_you_mean
 from provenzoo.report import RunView, StageView
+from provenzoo.report.figure import Figure as Spec
 from provenzoo.report.style import INK, ORANGE, SHARE, SIGNED, WIDTH, Array
 
 

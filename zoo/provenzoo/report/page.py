@@ -74,7 +74,8 @@ def _results(view: RunView, stage: StageView) -> dict[str, Any]:
 def _seeds(values: list[Any]) -> dict[str, Any]:
     """The numbers of each seed as text; of a vector (one number a class) the means over the seeds that have one."""
     vectors = [value for value in values if isinstance(value, list)]
-    means = [f"{fmean(column):.2g}" for column in zip(*vectors, strict=True)]
+    columns = [[value for value in column if value is not None] for column in zip(*vectors, strict=True)]
+    means = [f"{fmean(column):.2g}" if column else "none" for column in columns]
     return {
         "vector": bool(vectors),
         "seeds": means or [number(v) for v in values],

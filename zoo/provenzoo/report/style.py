@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from provenzoo.errors import ZooError
-from provenzoo.pipeline.recipe import Figure as Spec
 from provenzoo.plain import did_you_mean
 from provenzoo.report import StageView
+from provenzoo.report.figure import Figure as Spec
 
 Array = NDArray[np.floating[Any]]
 
