@@ -10,8 +10,8 @@
 . "$(dirname -- "${BASH_SOURCE[0]}")/_venv.sh"
 
 # What does not look for the repository around it.
-CORE=(content plain registry recipe plan claims checkpoint models split metrics corruptions loop run quickstart report fetch
-    cli doctor)
+CORE=(content plain registry recipe plan claims checkpoint models split metrics corruptions loop
+    run resume rehearsal verify quickstart report fetch cli doctor)
 
 prepare_venv dev
 python=$VENV/bin/python
@@ -33,7 +33,7 @@ PY
 
 mkdir "$work/tests"
 cp -- pyproject.toml "$work/"
-cp -- tests/conftest.py "$work/tests/"
+cp -- tests/conftest.py tests/small_run.py "$work/tests/"
 for name in "${CORE[@]}"; do
     cp -- "tests/test_$name.py" "$work/tests/"
 done

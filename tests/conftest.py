@@ -5,6 +5,7 @@ start inherit it.
 """
 
 import os
+from pathlib import Path
 
 os.environ |= {
     "OMP_NUM_THREADS": "1",
@@ -30,3 +31,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("cuda"):
                 item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run of the small recipe."""
+    from small_run import recipe
+
+    import provenzoo
+
+    folder = tmp_path_factory.mktemp("reference")
+    return provenzoo.run(recipe(folder), out=folder / "run").path
+
+
+@pytest.fixture
+def no_report(reference: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the reference draws its report: the most of what a run of this size takes."""
+    monkeypatch.setattr("provenzoo.report.report", lambda path: [])
