@@ -83,7 +83,7 @@ def _run(
 ) -> bool:
     """The steps that are left; whether it was told to stop before the last."""
     steps = training.steps
-    time_to_save, time_to_show = Every(save_seconds), Every(0.2)
+    time_to_save, time_to_show = Every(save_seconds), Every(0.5)
     if training.done == 0:
         training.measured(measure)
     while training.done < steps:
