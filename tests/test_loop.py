@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from provenzoo.datasets.base import Split
+from provenzoo.datasets.base import Split, Stream
 from provenzoo.datasets.gaussian_clusters import GaussianClusters
-from provenzoo.draws import derive, seeded
+from provenzoo.draws import derive, generator, seeded
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.metrics.classification import accuracy, cross_entropy
 from provenzoo.models.base import members
@@ -18,7 +18,7 @@ from provenzoo.models.split import merged_state, split_fused
 from provenzoo.models.vit import ViT
 from provenzoo.training import feed as feeds
 from provenzoo.training import runtime
-from provenzoo.training.feed import Feed
+from provenzoo.training.feed import Feed, make_feed
 from provenzoo.training.loop import Result, train
 from provenzoo.training.optim import read_optim
 from provenzoo.training.replicas import Replicas
@@ -328,3 +328,26 @@ def test_every_is_true_once_in_so_many_seconds():
 def test_the_bar_says_nothing_where_standard_error_is_no_terminal(capsys):
     run(built(mlp), 5, progress=runtime.Progress("pretrain", 5))
     assert capsys.readouterr().err == ""
+
+
+def drawn(seed: int) -> Stream:
+    def draw(step: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs = torch.randn(size, 3, generator=generator(seed, "fresh", step))
+        return inputs, inputs.sum(-1)
+
+    return Stream(draw)
+
+
+def test_a_stream_gives_each_step_its_own_batch_and_any_step_again() -> None:
+    feed = make_feed([drawn(0), drawn(1)], [0, 1], 5, dtype=torch.float64)
+    inputs, targets = feed.batch(7)
+    assert inputs.shape == (2, 5, 3) and targets.shape == (2, 5)
+    assert inputs.dtype == targets.dtype == torch.float64
+    assert not torch.equal(inputs, feed.batch(8)[0]) and torch.equal(inputs, feed.batch(7)[0])
+    alone, _ = make_feed([drawn(1)], [1], 5, dtype=torch.float64).batch(7)
+    assert torch.equal(inputs[1], alone)
+
+
+def test_a_stream_has_no_epochs() -> None:
+    with pytest.raises(ZooError, match="write `steps`"):
+        make_feed([drawn(0)], [0], 5).steps(2)

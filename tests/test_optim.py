@@ -181,3 +181,17 @@ def test_each_replicas_gradient_is_clipped_by_its_own_norm():
     norm = sum(p.grad[0].square().sum() for p in parameters).sqrt()
     assert norm.item() == pytest.approx(1, rel=1e-4)
     assert all(torch.equal(p.grad[1], old[1]) for p, old in zip(parameters, before, strict=True))
+
+
+def test_a_normalised_step_has_the_length_of_the_rate_for_each_replica():
+    one = read_optim({"name": "normalised-gd", "lr": 0.5}, "optim")
+    replicas = Replicas([small_mlp(), small_mlp()], [0, 1])
+    before = [{name: tensor.clone() for name, tensor in state.items()} for state in replicas.states()]
+    scale = torch.tensor([1.0, 1e3]).view(2, 1, 1)
+    optimiser = optim.build(one, replicas.module, stacked=True)
+    (replicas.module(torch.ones(2, 6, 4)) * scale).square().sum().backward()
+    optim.normalise_gradients([p for group in optimiser.param_groups for p in group["params"]], stacked=True)
+    optimiser.step()
+    for old, new in zip(before, replicas.states(), strict=True):
+        moved = torch.cat([(new[name] - old[name]).flatten() for name in new])
+        assert moved.norm().item() == pytest.approx(0.5, rel=1e-4)

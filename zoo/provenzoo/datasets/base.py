@@ -24,12 +24,18 @@ def digest(*tensors: Tensor) -> str:
     return sha.hexdigest()
 
 
+def as_dtype(targets: Tensor, device: torch.device | str, dtype: torch.dtype) -> Tensor:
+    """Labels stay whole numbers; targets that are real numbers take the stage's dtype."""
+    return targets.to(device, dtype) if targets.is_floating_point() else targets.to(device)
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
     """One split as whole tensors, ready for the model.
 
-    `inputs` `[N, C, H, W]` or `[N, D]` float32, normalised; `targets` `[N]` int64. `augment` maps a batch of
-    inputs and a generator to a batch of the same shape; only a training split has one.
+    `inputs` `[N, ...]` float32, such as normalised images `[N, C, H, W]`; `targets` `[N]` int64 labels, or real
+    numbers `[N, ...]` float32. `augment` maps a batch of inputs and a generator to a batch of the same shape; only a
+    training split has one.
     """
 
     inputs: Tensor
@@ -45,6 +51,16 @@ class Split:
     def digest(self) -> str:
         """SHA-256 of inputs and targets or of what they are made from, kept with every number measured on them."""
         return self.made_from or digest(self.inputs, self.targets)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A training split without an end: a fresh batch every step, a pure function of the step.
+
+    `draw(step, size)` gives inputs `[size, ...]` and targets `[size, ...]`, float32 on the CPU.
+    """
+
+    draw: Callable[[int, int], tuple[Tensor, Tensor]]
 
 
 class Dataset:
@@ -75,8 +91,8 @@ class Dataset:
         raise NotImplementedError
 
     @cached_property
-    def train(self) -> Split:
-        """What a model is trained on."""
+    def train(self) -> Split | Stream:
+        """What a model is trained on; a data set that is drawn may give a `Stream`."""
         return self.prepare("train")
 
     @cached_property

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from provenzoo import registry
-from provenzoo.datasets.base import Dataset, Split
+from provenzoo.datasets.base import Dataset, Split, as_dtype
 from provenzoo.errors import ZooError
 from provenzoo.plain import did_you_mean
 
@@ -72,7 +72,7 @@ class Measure:
     ):
         self.functions = functions
         self.inputs = split.inputs.to(device, dtype)
-        self.targets = split.targets.to(device)
+        self.targets = as_dtype(split.targets, device, dtype)
         self.known: dict[str, Any] = {"inputs": self.inputs, "targets": self.targets}
         self.known |= {name: tensor.to(device) for name, tensor in dataset.structure.items()}
         self.asked = {name: _asked(function) for name, function in functions.items()}

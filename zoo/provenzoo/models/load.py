@@ -34,7 +34,8 @@ def restore(found: fetch.Checkpoint, seed: int, node: dict[str, Any] | None = No
     bound = components.check("models", wanted, f"{found.reference}: model")
     check_adaptable(found.config["model"], wanted, f"{found.reference}: model")
     with seeded(seed, "init"):
-        model = bound.build(**{key: value for key, value in found.config["filled"].items() if key not in wanted})
+        filled = {key: value for key, value in found.config["filled"].items() if key not in wanted}
+        model = bound.build(seed=seed, **filled)
     try:
         load_merged(model, found.state(seed))
     except ZooError as error:

@@ -71,7 +71,7 @@ def rehearse(settings: Evaluate, seed: int, origin: Rehearsed | None) -> None:
             _check_shapes(origin.filled, shapes, label)
         elif not settings.from_:
             model = components.check("models", node.model, f"sets.{label}.model")
-            model.build(**model.fill(shapes))
+            model.build(seed=seed, **model.fill(shapes))
 
 
 def _check_shapes(filled: dict[str, int], shapes: dict[str, int], label: str) -> None:
@@ -130,4 +130,4 @@ def _model(
     bound = components.check("models", node.model, "model")
     filled = bound.fill(shapes)
     with seeded(seed, "init"):
-        return bound.build(**filled), filled
+        return bound.build(work.fetch, seed=seed, **filled), filled

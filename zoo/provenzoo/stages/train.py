@@ -20,7 +20,7 @@ from provenzoo.plain import did_you_mean
 from provenzoo.settings import Settings
 from provenzoo.stages.work import Measured, Outcome, Rehearsed, Stopped, Work, data_for, has_parent
 from provenzoo.training import optim as optimisers
-from provenzoo.training.feed import Feed
+from provenzoo.training.feed import make_feed
 from provenzoo.training.loop import Result, freeze
 from provenzoo.training.loop import train as train_loop
 from provenzoo.training.optim import Optim
@@ -122,7 +122,7 @@ def rehearse(settings: Pretrain | Finetune, seed: int, origin: Rehearsed | None)
     data = components.check("datasets", node, "data").build(seed=seed)
     bound = components.check("models", settings.model, "model")
     filled = bound.fill(data.shapes)
-    model = bound.build(**filled)
+    model = bound.build(seed=seed, **filled)
     state = {name: tensor.to("meta") for name, tensor in merged_state(model).items()}
     split_where_named(model, settings)
     if isinstance(settings, Finetune):
@@ -212,7 +212,7 @@ class _Stage:
         """A model drawn anew for a seed, and the arguments that the data filled in."""
         filled = self.model.fill(self.dataset(seed).shapes)
         with seeded(seed, "init"):
-            return self.model.build(**filled), filled
+            return self.model.build(self.work.fetch, seed=seed, **filled), filled
 
     def starting(self, seed: int) -> tuple[nn.Module, dict[str, int]]:
         """The model that training starts from: fresh, or the checkpoint's with the `reset` groups fresh."""
@@ -295,7 +295,7 @@ class _Group:
         self.replicas = Replicas(models, seeds)
         self.still = Still(self.replicas.module, frozen_parameters(self.replicas.module, stage.settings))
         settings, device = stage.settings, stage.work.device
-        self.feed = Feed([d.train for d in self.datasets], seeds, settings.batch, device, stage.dtype)
+        self.feed = make_feed([d.train for d in self.datasets], seeds, settings.batch, device, stage.dtype)
         self.steps = settings.steps or self.feed.steps(settings.epochs or 0)
         functions = metric_functions(settings.metrics, loss_function(stage.loss_name))
         self.measures = [Measure(functions, d, d.test, device, stage.dtype) for d in self.datasets]

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from provenzoo.datasets.base import Split
+from provenzoo.datasets.base import Split, Stream, as_dtype
 from provenzoo.draws import generator
+from provenzoo.errors import ZooError
 
 CHUNK_BYTES = 64 * 2**20
 """The most that is gathered ahead: an epoch, or as many batches as fit (at least one)."""
@@ -34,7 +35,7 @@ class Feed:
         self.batch_size = min(batch, self.size)
         self.steps_per_epoch = math.ceil(self.size / self.batch_size)
         self._inputs = [split.inputs.to(device, dtype) for split in splits]
-        self._targets = [_as(split.targets, device, dtype) for split in splits]
+        self._targets = [as_dtype(split.targets, device, dtype) for split in splits]
         self._augment = [split.augment for split in splits]
         self._span = max(1, CHUNK_BYTES // self._bytes_per_batch())
         self._ordered: tuple[int, list[Tensor]] = (-1, [])
@@ -90,6 +91,44 @@ class Feed:
         return max(1, item * self.batch_size)
 
 
-def _as(targets: Tensor, device: torch.device | str, dtype: torch.dtype) -> Tensor:
-    """Labels stay whole numbers; targets that are real numbers take the stage's dtype."""
-    return targets.to(device, dtype) if targets.is_floating_point() else targets.to(device)
+class FreshFeed:
+    """A fresh batch every step, of one stream for one seed or of a stream a seed for stacked replicas."""
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        seeds: Sequence[int],
+        batch: int,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.seeds = tuple(seeds)
+        self.batch_size = batch
+        self._streams, self._device, self._dtype = streams, device, dtype
+
+    def steps(self, epochs: int) -> int:
+        """A stream has no epochs: a ZooError."""
+        raise ZooError("every batch of this data is drawn afresh, so that there are no epochs; write `steps`")
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Inputs `[B, ...]` and targets `[B, ...]` of any step; with several seeds `[R, B, ...]`."""
+        drawn = [stream.draw(step, self.batch_size) for stream in self._streams]
+        inputs, targets = drawn[0] if len(drawn) == 1 else map(torch.stack, zip(*drawn, strict=True))
+        return inputs.to(self._device, self._dtype), as_dtype(targets, self._device, self._dtype)
+
+
+AnyFeed = Feed | FreshFeed
+
+
+def make_feed(
+    splits: Sequence[Split | Stream],
+    seeds: Sequence[int],
+    batch: int,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> AnyFeed:
+    """The feed of what the seeds train on: finite splits, or streams."""
+    streams = [split for split in splits if isinstance(split, Stream)]
+    if streams:
+        return FreshFeed(streams, seeds, batch, device, dtype)
+    return Feed([split for split in splits if isinstance(split, Split)], seeds, batch, device, dtype)

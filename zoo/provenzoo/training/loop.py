@@ -11,7 +11,7 @@ from provenzoo.draws import derive
 from provenzoo.errors import ZooError
 from provenzoo.models.split import load_merged, merged_state
 from provenzoo.training import optim as optimisers
-from provenzoo.training.feed import Feed
+from provenzoo.training.feed import AnyFeed
 from provenzoo.training.optim import Optim
 from provenzoo.training.replicas import Replicas
 from provenzoo.training.runtime import Every, Progress
@@ -21,7 +21,7 @@ CHECK_EVERY = 50
 """Steps between two looks at the losses: reading a number from the device stops it."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""Outputs `[..., B, K]` and targets `[..., B]` to one number a replica `[...]`."""
+"""Outputs `[..., B, ...]` and targets `[..., B, ...]` to one number a replica `[...]`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Result:
 
 def train(
     replicas: Replicas,
-    feed: Feed,
+    feed: AnyFeed,
     loss: Loss,
     optim: Optim,
     steps: int,
@@ -111,7 +111,7 @@ def _run(
 class _Training:
     """A training after `done` steps: everything that changes as it goes on."""
 
-    def __init__(self, replicas: Replicas, feed: Feed, loss: Loss, optim: Optim, steps: int) -> None:
+    def __init__(self, replicas: Replicas, feed: AnyFeed, loss: Loss, optim: Optim, steps: int) -> None:
         self.replicas, self.module, self.feed, self.loss = replicas, replicas.module, feed, loss
         self.optim, self.steps, self.done = optim, steps, 0
         self.optimiser = optimisers.build(optim, self.module, replicas.stacked)
@@ -136,6 +136,8 @@ class _Training:
             parameter.grad = None
         value = self._loss(inputs, targets)
         value.backward(torch.ones_like(value) if self.replicas.stacked else None)
+        if self.optim.own.normalised:
+            optimisers.normalise_gradients(self.parameters, self.replicas.stacked)
         if self.optim.clip:
             optimisers.clip_gradients(self.parameters, self.optim.clip, self.replicas.stacked)
         factor = self.optim.schedule.factor(self.done, self.steps)

@@ -32,6 +32,8 @@ class Own(Settings):
     """The settings that one optimiser has for itself, named as torch names them."""
 
     torch_class: ClassVar[type[torch.optim.Optimizer]]
+    normalised: ClassVar[bool] = False
+    """Whether each replica's gradient, over all that trains, is first brought to norm 1."""
     weight_decay: Decay = 0.0
 
 
@@ -64,7 +66,14 @@ class SGD(Own):
         return self
 
 
-OPTIMISERS: dict[str, type[Own]] = {"adamw": AdamW, "adam": Adam, "sgd": SGD}
+class NormalisedGD(Own):
+    """A step of length `lr` along the gradient (Jelassi et al. 2022, App. F)."""
+
+    torch_class = torch.optim.SGD
+    normalised = True
+
+
+OPTIMISERS: dict[str, type[Own]] = {"adamw": AdamW, "adam": Adam, "sgd": SGD, "normalised-gd": NormalisedGD}
 
 
 # --- settings -----------------------------------------------------------------------------------------------
@@ -207,8 +216,21 @@ def clip_gradients(parameters: Iterable[Tensor], most: float, stacked: bool = Fa
         nn.utils.clip_grad_norm_(parameters, most)
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
-    norms = torch.stack([rows(gradient).norm(dim=1) for gradient in gradients]).norm(dim=0)
-    factors = (most / (norms + 1e-6)).clamp(max=1)
+    _scale(gradients, (most / (_norms(gradients) + 1e-6)).clamp(max=1))
+
+
+def normalise_gradients(parameters: Iterable[Tensor], stacked: bool = False) -> None:
+    """Scale the gradient of each replica, over all its parameters, to norm 1. A zero gradient gives NaN."""
+    gradients = [p.grad if stacked else p.grad.unsqueeze(0) for p in parameters if p.grad is not None]
+    _scale(gradients, 1 / _norms(gradients))
+
+
+def _norms(gradients: list[Tensor]) -> Tensor:
+    """The norm of each replica's gradient: `[R, ...]` each to `[R]`."""
+    return torch.stack([rows(gradient).norm(dim=1) for gradient in gradients]).norm(dim=0)
+
+
+def _scale(gradients: list[Tensor], factors: Tensor) -> None:
     for gradient in gradients:
         gradient.mul_(factors.view(-1, *[1] * (gradient.dim() - 1)))
 
