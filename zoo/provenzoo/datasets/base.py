@@ -41,6 +41,8 @@ class Split:
     inputs: Tensor
     targets: Tensor
     augment: Augmentation | None = field(default=None, kw_only=True)
+    named: Mapping[str, Tensor] = field(default_factory=dict, kw_only=True)
+    """Further tensors `[N, ...]` that metrics ask for by name, such as targets without noise."""
     made_from: str | None = field(default=None, kw_only=True)
     """Of data whose last bits depend on the machine's kernels (blurred images): a digest of what it is made from."""
 
@@ -90,10 +92,14 @@ class Dataset:
         """Read or draw one split."""
         raise NotImplementedError
 
+    def stream(self) -> Stream | None:
+        """Training data that is drawn afresh each step, in place of a training split."""
+        return None
+
     @cached_property
     def train(self) -> Split | Stream:
-        """What a model is trained on; a data set that is drawn may give a `Stream`."""
-        return self.prepare("train")
+        """What a model is trained on."""
+        return self.stream() or self.prepare("train")
 
     @cached_property
     def test(self) -> Split:

@@ -74,7 +74,8 @@ class Measure:
         self.inputs = split.inputs.to(device, dtype)
         self.targets = as_dtype(split.targets, device, dtype)
         self.known: dict[str, Any] = {"inputs": self.inputs, "targets": self.targets}
-        self.known |= {name: tensor.to(device) for name, tensor in dataset.structure.items()}
+        self.known |= {name: as_dtype(tensor, device, dtype) for name, tensor in split.named.items()}
+        self.known |= {name: as_dtype(tensor, device, dtype) for name, tensor in dataset.structure.items()}
         self.asked = {name: _asked(function) for name, function in functions.items()}
 
     def __call__(self, model: nn.Module) -> dict[str, Value]:
@@ -89,25 +90,21 @@ class Measure:
 
     def _values(self, model: nn.Module) -> dict[str, Value]:
         everything = {name for asked in self.asked.values() for name in asked}
-        known = dict(self.known)
-        finite = True
-        if "outputs" in everything:
-            known["outputs"] = predict(model, self.inputs)
-            finite = bool(known["outputs"].isfinite().all())
-        if everything - known.keys() and hasattr(model, "named_tensors"):
-            known |= model.named_tensors()  # pyright: ignore[reportCallIssue]
-        return {name: self._value(name, known, finite) for name in self.functions}
+        own: dict[str, Tensor] = {"outputs": predict(model, self.inputs)} if "outputs" in everything else {}
+        if everything - self.known.keys() - own.keys() and hasattr(model, "named_tensors"):
+            own |= model.named_tensors()  # pyright: ignore[reportCallIssue]
+        broken = {name for name, tensor in own.items() if not tensor.isfinite().all()}
+        return {name: self._value(name, self.known | own, broken) for name in self.functions}
 
-    def _value(self, name: str, known: dict[str, Any], finite: bool) -> Value:
+    def _value(self, name: str, known: dict[str, Any], broken: set[str]) -> Value:
+        """One metric; null where what it asks of the model is `broken`, that is, not finite."""
         asked = self.asked[name]
         for parameter, needed in asked.items():
             if needed and parameter not in known:
                 raise ZooError(f"metric {name!r} asks for {parameter!r}{did_you_mean(parameter, known)}")
-        if "outputs" in asked and not finite:
+        if broken & asked.keys():
             return None
         arguments = {parameter: known[parameter] for parameter in asked if parameter in known}
-        if any(isinstance(v, Tensor) and v.is_floating_point() and not v.isfinite().all() for v in arguments.values()):
-            return None
         with torch.no_grad():
             return _finite(self.functions[name](**arguments).tolist())
 

@@ -10,7 +10,7 @@ from provenzoo.datasets.base import Split, Stream, as_dtype
 from provenzoo.draws import generator
 from provenzoo.errors import ZooError
 
-CHUNK_BYTES = 64 * 2**20
+CHUNK_BYTES = 8 * 2**20
 """The most that is gathered ahead: an epoch, or as many batches as fit (at least one)."""
 
 
@@ -41,6 +41,7 @@ class Feed:
         self._ordered: tuple[int, list[Tensor]] = (-1, [])
         self._held: tuple[int, int] = (-1, -1)
         self._batches: tuple[Sequence[Tensor], Sequence[Tensor]] = ((), ())
+        self._kept: dict[str, Tensor] = {}
 
     def steps(self, epochs: int) -> int:
         """The number of steps of so many epochs."""
@@ -61,8 +62,8 @@ class Feed:
         if not (whole and self._batches[0]):
             start = chunk * self._span * self.batch_size
             take = slice(start, start + self._span * self.batch_size)
-            rows = [slice(None)] * len(self.seeds) if whole else [order[take] for order in self._order(epoch)]
-            self._batches = self._cut(self._inputs, rows), self._cut(self._targets, rows)
+            rows = None if whole else [order[take] for order in self._order(epoch)]
+            self._batches = self._cut("inputs", self._inputs, rows), self._cut("targets", self._targets, rows)
         self._held = (epoch, chunk)
 
     def _order(self, epoch: int) -> list[Tensor]:
@@ -72,11 +73,17 @@ class Feed:
             self._ordered = (epoch, [order.to(self._inputs[0].device) for order in orders])
         return self._ordered[1]
 
-    def _cut(self, tensors: list[Tensor], rows: Sequence[Tensor | slice]) -> Sequence[Tensor]:
-        taken = [tensor[row] for tensor, row in zip(tensors, rows, strict=True)]
-        if len(taken) == 1:
-            return taken[0].split(self.batch_size)
-        return torch.stack(taken).split(self.batch_size, dim=1)
+    def _cut(self, name: str, tensors: list[Tensor], rows: Sequence[Tensor] | None) -> Sequence[Tensor]:
+        """Batches that are views of one buffer, which is used again: new memory each time would cost more."""
+        alone = len(tensors) == 1
+        if rows is None:
+            return [tensors[0] if alone else torch.stack(tensors)]
+        shape = (len(tensors), len(rows[0]), *tensors[0].shape[1:])
+        if name not in self._kept or self._kept[name].shape != shape:
+            self._kept[name] = tensors[0].new_empty(shape)
+        for place, tensor, chosen in zip(self._kept[name], tensors, rows, strict=True):
+            torch.index_select(tensor, 0, chosen, out=place)
+        return self._kept[name][0].split(self.batch_size) if alone else self._kept[name].split(self.batch_size, dim=1)
 
     def _augmented(self, inputs: Tensor, step: int) -> Tensor:
         parts = [inputs] if len(self.seeds) == 1 else inputs.unbind()
