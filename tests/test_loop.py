@@ -250,7 +250,7 @@ def numbered(n: int, **options) -> Split:
 
 def test_an_epoch_goes_through_the_set_once_in_an_order_of_its_own_and_ends_with_what_is_left():
     feed = Feed([numbered(10)], [0], 4)
-    epochs = [[feed.batch(3 * epoch + i)[1] for i in range(3)] for epoch in range(2)]
+    epochs = [[feed.batch(3 * epoch + i)[1].clone() for i in range(3)] for epoch in range(2)]
     assert [len(batch) for batch in epochs[0]] == [4, 4, 2] and feed.steps(5) == 15
     orders = [torch.cat(epoch).tolist() for epoch in epochs]
     assert sorted(orders[0]) == sorted(orders[1]) == list(range(10)) and orders[0] != orders[1]

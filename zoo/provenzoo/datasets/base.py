@@ -1,7 +1,7 @@
 """What a data set is: two splits for one seed, prepared when first asked for."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -63,6 +63,27 @@ class Stream:
     """
 
     draw: Callable[[int, int], tuple[Tensor, Tensor]]
+
+
+class Recent:
+    """The splits that were drawn last, by what they are drawn from, as far as `limit` bytes hold them.
+
+    The points of a grid that differ in their training data alone are judged on the same test split, and drawing 10,000
+    points can take longer than the training.
+    """
+
+    def __init__(self, limit: int = 2**30) -> None:
+        self.limit = limit
+        self._splits: dict[Hashable, Split] = {}
+
+    def get(self, key: Hashable, draw: Callable[[], Split]) -> Split:
+        """The split of a key, drawn if it is not held."""
+        found = self._splits.pop(key, None)
+        found = draw() if found is None else found
+        self._splits[key] = found
+        while len(self._splits) > 1 and sum(s.inputs.nbytes for s in self._splits.values()) > self.limit:
+            del self._splits[next(iter(self._splits))]
+        return found
 
 
 class Dataset:

@@ -57,7 +57,7 @@ class GaussianPatches(Dataset):
         return Stream(lambda step, size: self._points(size, "fresh", step)) if self.samples is None else None
 
     def prepare(self, split: SplitName) -> Split:
-        size = self.samples if split == "train" and self.samples else self.test_size
+        size = (self.samples if split == "train" else None) or self.test_size
         inputs, labels = self._points(size, split, SPLITS.index(split))
         return Split(inputs, labels, named={"labelling": self.labelling_function(inputs)})
 

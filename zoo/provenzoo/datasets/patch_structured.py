@@ -8,13 +8,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from provenzoo.datasets.base import SPLITS, Dataset, Split, SplitName, Stream
+from provenzoo.datasets.base import SPLITS, Dataset, Recent, Split, SplitName, Stream
 from provenzoo.datasets.partition import Partition, make_partition
 from provenzoo.draws import generator
 
 Count = Annotated[int, Field(ge=1)]
 Index = Annotated[int, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0, le=1)]
+
+TESTS = Recent()
 
 
 class PatchStructured(Dataset):
@@ -52,6 +54,7 @@ class PatchStructured(Dataset):
         self.sigma = noise / math.sqrt(self.dim)
         self.partition = make_partition(partition, patches, set_size, seed, draw)
         self.samples, self.test_size = samples, test
+        self._args = (patches, self.dim, set_size, q, str(partition), draw, feature, noise, test)
 
     @property
     def shapes(self) -> dict[str, int]:
@@ -81,7 +84,11 @@ class PatchStructured(Dataset):
         return Stream(lambda step, size: self._points(size, "fresh", step)) if self.samples is None else None
 
     def prepare(self, split: SplitName) -> Split:
-        size = self.samples if split == "train" and self.samples else self.test_size
+        if split == "test":
+            return TESTS.get((type(self), self.seed, *self._args), lambda: self._split("test", self.test_size))
+        return self._split("train", self.samples or self.test_size)
+
+    def _split(self, split: SplitName, size: int) -> Split:
         inputs, labels = self._points(size, split, SPLITS.index(split))
         return Split(inputs, labels, named={"labelling": self.labelling_function(inputs)})
 

@@ -172,7 +172,7 @@ class PatchAttentionScalars(Model, nn.Module):
         in_set = x[..., 0] - x[..., 1]
         others = within * in_set + beyond * (in_set.sum(-1, keepdim=True) - in_set)
         counts = torch.cat([x, self.set_size - x.sum(-1, keepdim=True)], -1)
-        alpha = self.value.unsqueeze(-1).unsqueeze(-1)
+        alpha = self.value.unsqueeze(-1)
         terms = [
             count * polynomial(alpha * (others + delta * (diagonal - within)), self.power, self.nu)
             for delta, count in zip((1, -1, 0), counts.unbind(-1), strict=True)

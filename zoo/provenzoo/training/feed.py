@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -48,7 +49,7 @@ class Feed:
         return epochs * self.steps_per_epoch
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs `[B, ...]` and targets `[B]` of any step; with several seeds `[R, B, ...]`, `[R, B]`."""
+        """Inputs and targets `[B, ...]` of a step, or `[R, B, ...]`; good until another step is asked for."""
         epoch, at = divmod(step, self.steps_per_epoch)
         chunk, at = divmod(at, self._span)
         if self._held != (epoch, chunk):
@@ -98,6 +99,10 @@ class Feed:
         return max(1, item * self.batch_size)
 
 
+AHEAD_BYTES = 2**20
+"""Batches of this size or more are drawn a step ahead in a thread of their own: numbers come from one core alone."""
+
+
 class FreshFeed:
     """A fresh batch every step, of one stream for one seed or of a stream a seed for stacked replicas."""
 
@@ -112,6 +117,8 @@ class FreshFeed:
         self.seeds = tuple(seeds)
         self.batch_size = batch
         self._streams, self._device, self._dtype = streams, device, dtype
+        self._drawer: ThreadPoolExecutor | None = None
+        self._ahead: dict[int, Future[tuple[Tensor, Tensor]]] = {}
 
     def steps(self, epochs: int) -> int:
         """A stream has no epochs: a ZooError."""
@@ -119,9 +126,18 @@ class FreshFeed:
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Inputs `[B, ...]` and targets `[B, ...]` of any step; with several seeds `[R, B, ...]`."""
-        drawn = [stream.draw(step, self.batch_size) for stream in self._streams]
-        inputs, targets = drawn[0] if len(drawn) == 1 else map(torch.stack, zip(*drawn, strict=True))
+        inputs, targets = self._ahead.pop(step).result() if step in self._ahead else self._draw(step)
+        if inputs.nbytes >= AHEAD_BYTES:
+            self._drawer = self._drawer or ThreadPoolExecutor(1, initializer=lambda: torch.set_num_threads(1))
+            self._ahead = {step + 1: self._drawer.submit(self._draw, step + 1)}
         return inputs.to(self._device, self._dtype), as_dtype(targets, self._device, self._dtype)
+
+    def _draw(self, step: int) -> tuple[Tensor, Tensor]:
+        drawn = [stream.draw(step, self.batch_size) for stream in self._streams]
+        if len(drawn) == 1:
+            return drawn[0]
+        inputs, targets = zip(*drawn, strict=True)
+        return torch.stack(inputs), torch.stack(targets)
 
 
 AnyFeed = Feed | FreshFeed
