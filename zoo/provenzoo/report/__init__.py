@@ -7,6 +7,7 @@ from typing import Any
 
 from provenzoo.errors import ZooError
 from provenzoo.plain import read_json, read_yaml
+from provenzoo.report.figure import covers, parts
 
 __all__ = ["RunView", "StageView", "metric_text", "number", "report"]
 
@@ -35,6 +36,11 @@ class StageView:
     def base(self) -> str:
         """The stage's name without the point's labels."""
         return self.name.partition("[")[0]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The point's label on each axis."""
+        return parts(self.name)[1]
 
     @property
     def trains(self) -> bool:
@@ -110,7 +116,7 @@ class RunView:
 
     def named(self, name: str) -> list[StageView]:
         """The points that `stage` or `stage[axis=label]` names."""
-        return [stage for stage in self.stages if name in (stage.name, stage.base)]
+        return [stage for stage in self.stages if covers(name, stage.name)]
 
     def source(self, stage: StageView) -> dict[str, Any]:
         """The config.json of the checkpoint that a stage leaves or, where it leaves none, judges; may be empty."""
