@@ -76,7 +76,7 @@ def _draw_matrix(axes: Axes, learned: Array) -> None:
     free = np.where(np.eye(len(learned), dtype=bool), np.nan, learned)
     bound = float(np.nanmax(np.abs(free))) or 1.0
     image = axes.imshow(free, cmap=SIGNED.with_extremes(bad=FIXED), vmin=-bound, vmax=bound, interpolation="nearest")
-    bar = axes.figure.colorbar(image, ax=axes, fraction=0.046, pad=0.03, panchor=False)
+    bar = axes.figure.colorbar(image, cax=axes.inset_axes((1.04, 0.0, 0.045, 1.0)))
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
     bar.ax.tick_params(labelsize=8)
     _frame(axes, "learned A")

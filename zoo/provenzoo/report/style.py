@@ -16,7 +16,7 @@ from provenzoo.report import StageView
 from provenzoo.report.figure import Figure as Spec
 from provenzoo.report.figure import Scale
 
-Array = NDArray[np.floating[Any]]
+Array = NDArray[Any]
 
 INK, MUTED, RULE = "#1f2933", "#66727f", "#dfe4ea"
 BLUE, SKY, ORANGE = "#0072b2", "#8cc1e3", "#d55e00"  # after Okabe and Ito: told apart with any colour vision
