@@ -1,5 +1,6 @@
-"""The report of a run: figures, one page and the draft of a card, all from the run folder alone."""
+"""The report of a run: figures, one page and the draft of a card, all from the run folder alone; a page a paper."""
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,15 +10,24 @@ from provenzoo.errors import ZooError
 from provenzoo.plain import read_json, read_yaml
 from provenzoo.report.figure import covers, parts
 
-__all__ = ["RunView", "StageView", "metric_text", "number", "report"]
+__all__ = ["ARXIV", "RunView", "StageView", "metric_text", "number", "report"]
+
+
+ARXIV = re.compile(r"arxiv[:/ ]\s*(?:abs/)?(\d{4}\.\d{4,5})", re.IGNORECASE)
 
 
 def report(run: Path) -> list[Path]:
-    """Draw the figures, then write README.md and report.html; the files that were written, the page last."""
+    """Draw the figures, then write README.md and report.html; the files that were written, the page last.
+
+    Of a folder that holds runs, such as runs/jelassi2022, the paper's page is written.
+    """
     from provenzoo.report.card import write_card
     from provenzoo.report.figures import write_figures
     from provenzoo.report.page import write_report
+    from provenzoo.report.paper import runs_below, write_paper
 
+    if not (run / "config.yaml").is_file() and run.is_dir() and any(runs_below(run)):
+        return [write_paper(run)]
     return [*write_figures(run), write_card(run), write_report(run)]
 
 

@@ -63,7 +63,7 @@ def lines(stages: list[StageView], run: RunView, spec: Spec, where: str) -> tupl
         _ticks(axes, x, scale, room=14 // len(panels))
     if len(found) > 1:
         _place_legend(figure, panels, ", ".join(_several(found)))
-    return figure, _caption(found, stages, axis, metrics)
+    return figure, _caption(found, spec, metrics)
 
 
 def _scalars(stages: list[StageView]) -> list[str]:
@@ -148,10 +148,10 @@ def _ticks(axes: Axes, x: Array, scale: Scale, room: int) -> None:
 # --- caption ------------------------------------------------------------------------------------------------------
 
 
-def _caption(found: list[Line], stages: list[StageView], axis: str, metrics: list[str]) -> str:
+def _caption(found: list[Line], spec: Spec, metrics: list[str]) -> str:
     seeds = max(len(row) for line in found for rows in line.values.values() for row in rows)
     over = f"mean over {seeds} seeds, bars of one standard deviation" if seeds > 1 else "one seed"
-    text = f"{stages[0].base}: {' and '.join(metrics)} at the end, against {axis}; {over}."
+    text = f"{spec.stage}: {' and '.join(metrics)} at the end, against {spec.axis}; {over}."
     nulls = [
         f"{metric}{f' of {name}' if name else ''} at {number(float(x))}, seed {seed}"
         for line, name in zip(found, _names(found), strict=True)
