@@ -22,18 +22,23 @@ from provenzoo.report.style import (
     set_scales,
 )
 
-LEVELLED, NEAR = 0.02, 0.05
+LEVELLED, HALF, NEAR = 0.02, 0.5, 0.05
+WINDOWS = 20
 SIGNS = {"alpha": ("α", BLUE), "gamma": ("γ", ORANGE), "rho": ("ρ", GREEN)}
 
 
 def plateau(steps: Array, alpha: Array) -> float | None:
-    """The first plateau of alpha `[T]` over logged steps `[T]`: its first local maximum or, if that comes first, its
-    value where its increment a step first falls below 2 % of the largest until then; None where it has none.
+    """The first plateau of alpha `[T]` over logged steps `[T]`; None where it has none.
+
+    It is where the slope, taken over twentieths of the steps, first falls below 2 % of the greatest until then (so too
+    at a local maximum) or, below half of it, starts to rise again: between its two rises alpha may only slow down.
     """
-    rates = np.diff(alpha) / np.diff(steps)
-    largest = np.maximum.accumulate(rates)
-    flat = np.flatnonzero((rates < LEVELLED * largest) & (largest > 0))
-    return float(alpha[flat[0]]) if flat.size else None
+    every = max(1, (len(steps) - 1) // WINDOWS)
+    slopes = np.diff(alpha[::every]) / np.diff(steps[::every])
+    greatest = np.maximum.accumulate(slopes)
+    turns = np.append(slopes[1:] > slopes[:-1], False) & (slopes < HALF * greatest)
+    flat = np.flatnonzero(((slopes < LEVELLED * greatest) | turns) & (greatest > 0))
+    return float(alpha[::every][flat[0]]) if flat.size else None
 
 
 def events(steps: Array, alpha: Array, gamma: Array, rho: Array) -> tuple[int | None, int | None]:
@@ -82,20 +87,24 @@ def _seeds(stage: StageView, name: str) -> Array:
 
 def _mark(axes: Axes, first: int, at: tuple[int | None, int | None], last: int) -> None:
     """A line at T0 and at T1, and above the panel the event that lies between each two of start, T0, T1 and end."""
-    style = {"fontsize": 9.5, "ha": "center", "va": "bottom", "transform": axes.get_xaxis_transform()}
-    for name, step in zip(("T₀", "T₁"), at, strict=True):
-        if step is not None:
-            axes.axvline(step, color=INK, linestyle=":", linewidth=1.3)
-            axes.text(step, 1.01, name, style)
-    place = axes.transData.transform
+    reached = sorted((step, name) for name, step in zip(("T₀", "T₁"), at, strict=True) if step is not None)
+    places = [_place(axes, step) for step, _ in reached]
+    close = len(places) == 2 and places[1] - places[0] < 0.04
+    for (step, name), side in zip(reached, ("right", "left") if close else ("center", "center"), strict=False):
+        axes.axvline(step, color=INK, linestyle=":", linewidth=1.3)
+        offset = ({"right": -3, "center": 0, "left": 3}[side], 3)
+        look = {"ha": side, "va": "bottom", "fontsize": 9.5, "textcoords": "offset points"}
+        axes.annotate(name, (step, 1), offset, xycoords=axes.get_xaxis_transform(), **look)
     for name, (start, end) in _spans(first, at, last).items():
-        left, right = ((place((x, 0))[0] - axes.bbox.x0) / axes.bbox.width for x in (start, end))
-        axes.text(
-            (left + right) / 2,
-            1.07,
-            f"Event {name}" if right - left > 0.12 else name,
-            {**style, "transform": axes.transAxes, "color": MUTED, "fontweight": "bold"},
-        )
+        left, right = _place(axes, start), _place(axes, end)
+        text = f"Event {name}" if right - left > 0.12 else name
+        look = {"color": MUTED, "fontweight": "bold", "fontsize": 9.5, "ha": "center", "va": "bottom"}
+        axes.text((left + right) / 2, 1.07, text, look, transform=axes.transAxes)
+
+
+def _place(axes: Axes, step: int) -> float:
+    """Where a step stands, from 0 at the left edge to 1 at the right."""
+    return float((axes.transData.transform((step, 0))[0] - axes.bbox.x0) / axes.bbox.width)
 
 
 def _spans(first: int, at: tuple[int | None, int | None], last: int) -> dict[str, tuple[int, int]]:
@@ -110,10 +119,11 @@ def _caption(stages: list[StageView], at: tuple[int | None, int | None]) -> str:
     seeds = len(_seeds(full, "alpha"))
     solid = f"{full.base}, solid" + (f", and {others[0].base}, dashed" if others else "")
     over = f"mean and range over {seeds} seeds" if seeds > 1 else "one seed"
+    empty = " Event II, between them, is empty." if None not in at and "II" not in _spans(0, at, 0) else ""
     told = [f"step {step}" if step is not None else "not reached" for step in at]
     return (
         f"α, γ and ρ of {solid}: {over}. T₀ ({told[0]}): the first logged step at which α is within 5 % of its first "
-        "plateau, which is its first local maximum or, if that comes first, where its increment a step first falls "
-        f"below 2 % of the largest until then. T₁ ({told[1]}): the first logged step with γ above the greatest |ρ| of "
-        "all logged steps."
+        "plateau, which is where its slope over twentieths of the steps first falls below 2 % of the greatest until "
+        f"then or, below half of it, starts to rise again. T₁ ({told[1]}): the first logged step with γ above the "
+        f"greatest |ρ| of all logged steps.{empty}"
     )

@@ -57,6 +57,10 @@ UNITS = {
     "encodings-locality": "z score",
     "encodings-locality-rank": "mean rank of neighbours",
     "frozen-unchanged": "1: equal to the bit",
+    "labelling-error": "share wrong",
+    "patch-association": "share of rows",
+    "sign-accuracy": "share right",
+    "sign-error": "share wrong",
 }
 
 
@@ -114,7 +118,7 @@ def _plain_ticks(axes: Axes) -> None:
 
 def unit(stage: StageView, metric: str) -> str:
     losses = {entry["loss"] for entry in stage.metrics["sets"].values()}
-    return "nats" if metric == "loss" and losses == {"cross-entropy"} else UNITS.get(metric, "")
+    return "nats" if metric == "loss" and losses <= {"cross-entropy", "logistic"} else UNITS.get(metric, "")
 
 
 def is_vector(rows: list[list[Any]]) -> bool:
