@@ -216,6 +216,17 @@ def test_curves_take_logarithmic_axes_and_keep_step_zero(tmp_path: Path) -> None
     assert np.isfinite(places).all() and (np.diff(places) > 0).all()
 
 
+@pytest.mark.parametrize(
+    ("values", "scale"), [([0.0, 0.0, 0.0], "linear"), ([0.0, 0.0, 0.004], "log"), ([-1.0, -2.0, -3.0], "linear"), ([1e-7, 0.1, 0.2], "log")]
+)  # fmt: skip
+@pytest.mark.filterwarnings("error")
+def test_zeros_on_a_logarithmic_axis_are_no_fault(tmp_path: Path, values: list[float], scale: str) -> None:
+    points = [{"name": f"transfer[data.samples={n}]", "sets": {"": {"loss": values}}} for n in SAMPLES]
+    run = write_run(tmp_path / "run", TRANSFER, points)
+    figure, _ = drawn(run, lines, kind="lines", stage="transfer", metric="loss", axis="data.samples", y="log")
+    assert figure.axes[0].get_yscale() == scale
+
+
 # --- association --------------------------------------------------------------------------------------------------
 
 TWO = {"kind": "association", "stage": "pretrain", "metrics": ["test-error", "cosine-to-feature"]}

@@ -1,5 +1,6 @@
 """A metric at the end of a stage against a numeric axis of its grid: one line for each combination of all else."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from provenzoo.report import RunView, StageView, number
 from provenzoo.report.figure import Figure as Spec
@@ -54,10 +56,13 @@ def lines(stages: list[StageView], run: RunView, spec: Spec, where: str) -> tupl
     scale = spec.x or ("log" if x[0] > 0 and x[-1] > WIDE * x[0] else "linear")
     figure, panels = make_panels(len(metrics), height=3.5 if len(metrics) < 3 else 3.0)
     for axes, metric in zip(panels, metrics, strict=True):
+        beside = _beside(figure, len(found))
         for line, name, style in zip(found, _names(found), _styles(found), strict=True):
             mean, std = line.summary(metric)
             bars = std if max(map(len, line.values[metric])) > 1 else None
-            axes.errorbar(line.x, mean, bars, label=name, capsize=2.5, elinewidth=1, markersize=4.5, **style)
+            look = {**style, "capsize": 2.5, "elinewidth": 1, "markersize": 4.5}
+            axes.update_datalim([*zip(line.x, mean - std, strict=True), *zip(line.x, mean + std, strict=True)])
+            axes.errorbar(line.x, mean, bars, label=name, transform=axes.transData + next(beside), **look)
         axes.set(title=metric, xlabel=axis, ylabel=unit(stages[0], metric))
         set_scales(axes, scale, spec.y, least=float(x[x > 0].min(initial=1.0)))
         _ticks(axes, x, scale, room=14 // len(panels))
@@ -120,6 +125,12 @@ def _styles(found: list[Line]) -> list[dict[str, Any]]:
         drawn = {"linestyle": DASHES[dash % len(DASHES)], "marker": MARKERS[marker % len(MARKERS)]}
         styles.append({"color": colours[colour], **drawn})
     return styles
+
+
+def _beside(figure: Figure, count: int) -> Iterator[ScaledTranslation]:
+    """Shifts of a few points to the side, so that bars at the same label are all seen."""
+    for shift in np.linspace(-1, 1, count) * min(0.9 * (count - 1), 4.5) if count > 1 else (0.0,):
+        yield ScaledTranslation(float(shift) / 72, 0, figure.dpi_scale_trans)
 
 
 def _place_legend(figure: Figure, panels: list[Axes], title: str) -> None:

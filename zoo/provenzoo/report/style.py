@@ -96,14 +96,18 @@ def band(axes: Axes, x: Array, rows: Array, colour: str, label: str = "", marker
 
 
 def set_scales(axes: Axes, x: Scale | None, y: Scale | None, least: float = 1.0) -> None:
-    """Logarithmic axes where they are wanted. From left to right, zero stands at the edge, below `least`."""
+    """Logarithmic axes where they are wanted. From left to right, zero stands at the edge, below `least`.
+
+    Values of which none is above zero have no place on a logarithmic axis and stay on a linear one.
+    """
     if x == "log":
         first = float(axes.dataLim.x0)
         axes.set_xscale("symlog", linthresh=least) if first <= 0 else axes.set_xscale("log")
-    if y is not None:
-        axes.set_yscale(y)
-    if y == "log":
+    if y == "log" and np.isfinite(axes.dataLim.minposy):
+        axes.set_yscale("log")
         _plain_ticks(axes)
+    elif y == "linear":
+        axes.set_yscale("linear")
 
 
 def _plain_ticks(axes: Axes) -> None:
