@@ -1,14 +1,20 @@
-"""Run folders written by hand: a grid of transfer, a map of association, and the three scalars of the dynamics."""
+"""Run folders written by hand: a grid of transfer, a map of association, the three scalars; and what is drawn of them."""
 
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import matplotlib
 import numpy as np
 import torch
 
 from provenzoo import checkpoint
 from provenzoo.plain import dump_yaml, write_json, write_whole
+from provenzoo.report import RunView
+from provenzoo.report.figure import Figure
+from provenzoo.report.figures import OF_THE_RUN
+from provenzoo.report.style import STYLE
+from provenzoo.settings import read
 
 SAMPLES = (1, 4, 16, 64, 256, 1024)
 SEEDS = 3
@@ -174,3 +180,17 @@ IDEALIZED: dict[str, Any] = {
     "stages": {name: {"stage": "pretrain", "metrics": ["alpha", "gamma", "rho"]} for name in ("full", "scalars")},
     "figures": {"dynamics": {"kind": "dynamics", "stage": "full", "beside": "scalars"}},
 }
+
+
+# --- what is drawn ------------------------------------------------------------------------------------------------
+
+
+def drawn(run: Path, draw: Any, **spec: Any) -> tuple[Any, str]:
+    """The figure of some stages, as matplotlib has it, and its caption."""
+    view = RunView.read(run)
+    checked = read(Figure, spec, "figures.it")
+    stages = [stage for name in checked.stages for stage in view.named(name)]
+    with matplotlib.rc_context(STYLE):
+        figure, caption = draw(stages if spec["kind"] in OF_THE_RUN else stages[0], view, checked, "figures.it")
+        figure.draw_without_rendering()
+    return figure, caption
