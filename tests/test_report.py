@@ -20,7 +20,7 @@ from provenzoo.plain import dump_yaml, read_json, read_yaml, write_json, write_w
 from provenzoo.report import metric_text, number, report
 from provenzoo.report.card import cell, write_card
 from provenzoo.report.figure import Figure
-from provenzoo.report.figures import FIGURES, write_figures
+from provenzoo.report.figures import FIGURES, OF_THE_RUN, write_figures
 from provenzoo.report.page import write_report
 
 SETS: dict[str, tuple[dict[str, Any], list[float]]] = {
@@ -251,7 +251,7 @@ def test_a_figure_that_is_no_longer_wanted_goes(run: Path) -> None:
 
 
 def test_every_kind_that_a_recipe_may_ask_for_can_be_drawn() -> None:
-    assert set(FIGURES) == set(get_args(Figure.model_fields["kind"].annotation))
+    assert {*FIGURES, *OF_THE_RUN} == set(get_args(Figure.model_fields["kind"].annotation))
 
 
 def test_drawing_twice_gives_the_same_bytes(run: Path) -> None:
@@ -264,7 +264,7 @@ def test_drawing_twice_gives_the_same_bytes(run: Path) -> None:
     [
         (
             {"kind": "curvs", "stage": "pretrain"},
-            "figures.it.kind: must be 'curves', 'bars', 'encodings' or 'attention'",
+            "figures.it.kind: must be 'curves', 'bars', 'lines', 'encodings', 'attention', 'association' or 'dynamics'",
         ),
         ({"kind": "bars", "stage": "evaluat"}, "figures.it: no stage 'evaluat'; did you mean 'evaluate'?"),
         (

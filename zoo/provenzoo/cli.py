@@ -169,9 +169,9 @@ def verify(target: str, device: str, as_json: bool) -> int:
 @click.argument("run", type=click.Path(path_type=Path))
 @as_json_option
 def report(run: Path, as_json: bool) -> int:
-    """Write the figures, report and card of a run again.
+    """Write the figures, report and card of a run again, or the page of a paper.
 
-    RUN is its folder.
+    RUN is its folder, or one that holds a paper's runs.
     """
     from provenzoo.report import report as write_report
 

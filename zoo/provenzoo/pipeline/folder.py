@@ -71,7 +71,7 @@ class RunFolder:
 
     def drop(self) -> None:
         """Remove what an earlier run left."""
-        for name in ("run.json", "report.html", "README.md", "stages"):
+        for name in ("run.json", "report.html", "README.md", "figures", "stages"):
             target = self.path / name
             shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
 

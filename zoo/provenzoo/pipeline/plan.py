@@ -14,6 +14,7 @@ from provenzoo.pipeline.claims import Key, Table, judge
 from provenzoo.pipeline.points import Point, expand, order
 from provenzoo.pipeline.recipe import Recipe, compose, plain_recipe
 from provenzoo.plain import did_you_mean, digest
+from provenzoo.report.figure import OF_TRAINING, Figure, covers, numbers_along
 from provenzoo.settings import read
 
 
@@ -51,15 +52,27 @@ class Plan:
         """Check that `figures` and `publish` name stages and metrics that there will be."""
         ones = self._ones()
         for name, figure in self.recipe.figures.items():
-            first = self._named(figure.stage, f"figures.{name}: no stage", self.points)
-            known = {key.metric for key in ones if key.stage == first.stage} | {"loss", *first.node["metrics"]}
-            for metric in [*([figure.metric] if figure.metric else []), *figure.metrics]:
-                if metric not in known:
-                    where = f"figures.{name}: no metric {metric!r} in {figure.stage}"
-                    raise ZooError(f"{where}{did_you_mean(metric, sorted(known))}")
+            for stage in figure.stages:
+                self._check_figure(f"figures.{name}", figure, stage, ones)
         if self.recipe.publish is not None:
             trained = [point for point in self.points if point.kind.trains]
             self._named(self.recipe.publish, "publish: no stage with a checkpoint", trained)
+
+    def _check_figure(self, where: str, figure: Figure, stage: str, ones: Table) -> None:
+        """Check what a figure says of one of its stages: points, kind, metrics and axis."""
+        points = [point for point in self.points if covers(stage, point.name)]
+        first = points[0] if points else self._named(stage, f"{where}: no stage", self.points)
+        if figure.kind in OF_TRAINING and not first.kind.trains:
+            raise ZooError(f"{where}: {figure.kind} shows a training, and {first.stage} only evaluates")
+        if figure.kind == "dynamics" and len(points) > 1:
+            raise ZooError(f"{where}: {stage} has {len(points)} points, such as {first.name}; name one of them")
+        if figure.axis is not None:
+            numbers_along(figure.axis, [point.name for point in points], where)
+        known = {"loss"} if figure.kind == "curves" else set()
+        known |= {key.metric for key in ones if key.stage == first.stage} - {"frozen-unchanged"}
+        for metric in figure.chosen:
+            if metric not in known:
+                raise ZooError(f"{where}: no metric {metric!r} in {stage}{did_you_mean(metric, sorted(known))}")
 
     def _named(self, name: str, otherwise: str, points: Sequence[Point]) -> Point:
         """The first point of a stage, or the one of a point's name; another name is an error."""

@@ -8,6 +8,8 @@ from provenzoo.errors import UsageError
 from provenzoo.pipeline.plan import Plan, prepare
 from provenzoo.pipeline.run import Run, run
 from provenzoo.plain import did_you_mean, walk
+from provenzoo.report.paper import write_paper
+from provenzoo.training import runtime
 
 
 def run_matching(
@@ -15,11 +17,15 @@ def run_matching(
 ) -> tuple[list[Run], dict[str, str]]:
     """Run the recipes that a pattern chooses; their runs, and why each of the others is left out.
 
-    `out` is the folder of the run folders: a recipe's own is `out/<recipe>`.
+    `out` is the folder of the run folders: a recipe's own is `out/<recipe>`. Recipes `<paper>/<experiment>` also get
+    the paper's page, `<paper>/report.html` above their folders, of which a line on standard error tells.
     """
     overrides = list(overrides)
     chosen, left_out = select(pattern, overrides)
-    return [run(name, overrides, out=Path(out, name) if out else None, fresh=fresh) for name in chosen], left_out
+    runs = [run(name, overrides, out=Path(out, name) if out else None, fresh=fresh) for name in chosen]
+    for paper in dict.fromkeys(name.partition("/")[0] for name in chosen if "/" in name):
+        runtime.say(f"paper's report: {write_paper(Path(out or 'runs', paper))}")
+    return runs, left_out
 
 
 def select(pattern: str, overrides: Iterable[str] = ()) -> tuple[list[str], dict[str, str]]:

@@ -1,5 +1,6 @@
-"""The report of a run: figures, one page and the draft of a card, all from the run folder alone."""
+"""The report of a run: figures, one page and the draft of a card, all from the run folder alone; a page a paper."""
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -7,16 +8,26 @@ from typing import Any
 
 from provenzoo.errors import ZooError
 from provenzoo.plain import read_json, read_yaml
+from provenzoo.report.figure import covers, parts
 
-__all__ = ["RunView", "StageView", "metric_text", "number", "report"]
+__all__ = ["ARXIV", "RunView", "StageView", "metric_text", "number", "report"]
+
+
+ARXIV = re.compile(r"arxiv[:/ ]\s*(?:abs/)?(\d{4}\.\d{4,5})", re.IGNORECASE)
 
 
 def report(run: Path) -> list[Path]:
-    """Draw the figures, then write README.md and report.html; the files that were written, the page last."""
+    """Draw the figures, then write README.md and report.html; the files that were written, the page last.
+
+    Of a folder that holds runs, such as runs/jelassi2022, the paper's page is written.
+    """
     from provenzoo.report.card import write_card
     from provenzoo.report.figures import write_figures
     from provenzoo.report.page import write_report
+    from provenzoo.report.paper import runs_below, write_paper
 
+    if not (run / "config.yaml").is_file() and run.is_dir() and any(runs_below(run)):
+        return [write_paper(run)]
     return [*write_figures(run), write_card(run), write_report(run)]
 
 
@@ -35,6 +46,11 @@ class StageView:
     def base(self) -> str:
         """The stage's name without the point's labels."""
         return self.name.partition("[")[0]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The point's label on each axis."""
+        return parts(self.name)[1]
 
     @property
     def trains(self) -> bool:
@@ -110,7 +126,7 @@ class RunView:
 
     def named(self, name: str) -> list[StageView]:
         """The points that `stage` or `stage[axis=label]` names."""
-        return [stage for stage in self.stages if name in (stage.name, stage.base)]
+        return [stage for stage in self.stages if covers(name, stage.name)]
 
     def source(self, stage: StageView) -> dict[str, Any]:
         """The config.json of the checkpoint that a stage leaves or, where it leaves none, judges; may be empty."""

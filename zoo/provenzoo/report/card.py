@@ -14,7 +14,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from provenzoo.content import own_content
 from provenzoo.plain import write_whole
-from provenzoo.report import RunView, StageView, metric_text, number
+from provenzoo.report import ARXIV, RunView, StageView, metric_text, number
 from provenzoo.report.figures import drawn
 
 TEMPLATE = "card.md.jinja"
@@ -25,7 +25,6 @@ HUB_DATASETS = {
 }
 """Registered name -> the id on the Hub of the set that the images are from."""
 HUB_METRICS = {"accuracy"}
-_ARXIV = re.compile(r"arxiv[:/ ]\s*(?:abs/)?(\d{4}\.\d{4,5})", re.IGNORECASE)
 _MARKDOWN = re.compile(r"([\\`*_\[\]~#])")
 
 
@@ -81,7 +80,7 @@ def code(text: object) -> str:
 def _paper(view: RunView) -> str:
     """The link of the recipe's paper, or what it says of it."""
     paper = str(view.recipe.get("paper", ""))
-    found = _ARXIV.search(paper)
+    found = ARXIV.search(paper)
     return f"[arXiv:{found[1]}](https://arxiv.org/abs/{found[1]})" if found else cell(paper)
 
 
@@ -140,7 +139,7 @@ def _eval_results(row: dict[str, Any], task: str) -> Iterator[EvalResult]:
 
 def _arxiv_tags(view: RunView, stage: StageView | None) -> list[str]:
     papers = [view.recipe.get("paper"), stage.config.get("paper") if stage else None]
-    found = [_ARXIV.search(str(paper)) for paper in papers]
+    found = [ARXIV.search(str(paper)) for paper in papers]
     return list(dict.fromkeys(f"arxiv:{match[1]}" for match in found if match))
 
 

@@ -6,7 +6,19 @@ from matplotlib.figure import Figure
 
 from provenzoo.report import RunView, StageView
 from provenzoo.report.figure import Figure as Spec
-from provenzoo.report.style import BLUE, INK, ORANGE, SKY, Array, chosen_metrics, is_vector, make_panels, unit
+from provenzoo.report.style import (
+    BLUE,
+    INK,
+    ORANGE,
+    SKY,
+    Array,
+    band,
+    chosen_metrics,
+    is_vector,
+    make_panels,
+    set_scales,
+    unit,
+)
 
 
 def curves(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[Figure, str]:
@@ -21,11 +33,12 @@ def curves(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[Figu
             _train_loss(axes, stage.series["train-loss"])
         if metric in known:
             rows = np.array(known[metric], dtype=float).T
-            _band(axes, np.array(series["steps"]), rows, ORANGE if metric == "loss" else BLUE, "held out", "o")
+            band(axes, np.array(series["steps"]), rows, ORANGE if metric == "loss" else BLUE, "held out", "o")
         if (chance := run.chance(stage, metric)) is not None:
             axes.axhline(chance, color=ORANGE, linestyle=":", linewidth=1.4)
             style = {"color": ORANGE, "fontsize": 8.5, "ha": "right", "va": "bottom"}
             axes.text(1, chance, "chance", style, transform=axes.get_yaxis_transform())
+        set_scales(axes, spec.x, spec.y, least=1 if metric == "loss" else series["steps"][1])
         if metric == "loss":
             axes.legend()
     finite = int(np.isfinite(stage.series["train-loss"]).all(-1).sum())
@@ -38,19 +51,10 @@ def _train_loss(axes: Axes, losses: Array) -> None:
     window = max(1, losses.shape[-1] // 40)
     kernel = np.ones(window) / window
     smooth = np.stack([np.convolve(row, kernel, mode="valid") for row in losses])
-    _band(axes, np.arange(smooth.shape[-1]) + (window + 1) / 2, smooth, BLUE, "training", "")
+    band(axes, np.arange(smooth.shape[-1]) + (window + 1) / 2, smooth, BLUE, "training", "")
     finite = smooth[np.isfinite(smooth) & (smooth > 0)]
     if finite.size and finite.max() > 30 * finite.min():
         axes.set_yscale("log")
-
-
-def _band(axes: Axes, x: Array, rows: Array, colour: str, label: str, marker: str) -> None:
-    rows = rows[np.isfinite(rows).all(-1)]
-    if len(rows) == 0:
-        return
-    if len(rows) > 1:
-        axes.fill_between(x, rows.min(0), rows.max(0), color=colour, alpha=0.16, linewidth=0)
-    axes.plot(x, rows.mean(0), color=colour, label=label, marker=marker, markersize=3.5)
 
 
 def bars(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[Figure, str]:

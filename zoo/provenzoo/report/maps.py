@@ -20,7 +20,7 @@ def encodings(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[F
 
     Each small map is a row of the cosine similarities P^T P of the encodings, centred over the tokens.
     """
-    seed, trained = _tensor(stage, "positional_encodings", spec, where)
+    seed, trained = shown_tensor(stage, "positional_encodings", spec, where)
     at_first = stage.series["tensors@0/positional_encodings"][seed]
     figure = Figure(figsize=(WIDTH, 4.5))
     left, right = figure.subplots(1, 2, gridspec_kw={"wspace": 0.06})
@@ -40,7 +40,7 @@ def encodings(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[F
 
 def attention(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[Figure, str]:
     """Attention scores `[L, H, N, N]` on the token grid: a row a layer, a column a head, for one query token."""
-    seed, scores = _tensor(stage, "attention_scores", spec, where)
+    seed, scores = shown_tensor(stage, "attention_scores", spec, where)
     layers, heads, tokens, _ = scores.shape
     side, prefix = _side(tokens, where)
     query = _query(spec, side, where)
@@ -52,7 +52,7 @@ def attention(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[F
         axes = cast(Axes, grid[layer, head])
         here = maps[layer, head]
         axes.imshow(here, cmap=SHARE, vmin=0, vmax=float(here.max()))
-        _bare(axes)
+        bare(axes)
         axes.set_xlabel(f"max {here.max():.2g}", fontsize=8, labelpad=2)
         if query is not None:
             axes.scatter(query % side, query // side, s=42, facecolor="none", edgecolor=ORANGE, linewidth=1.4)
@@ -90,11 +90,11 @@ def _mosaic(axes: Axes, tiles: Array) -> AxesImage:
     for i, j in np.ndindex(count, count):
         top, left = i * (size + gap), j * (size + gap)
         canvas[top : top + size, left : left + size] = np.kron(tiles[i, j], np.ones((scale, scale)))
-    _bare(axes)
+    bare(axes)
     return axes.imshow(canvas, cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest")
 
 
-def _bare(axes: Axes) -> None:
+def bare(axes: Axes) -> None:
     axes.set(xticks=[], yticks=[])
     axes.grid(False)
     for spine in axes.spines.values():
@@ -117,7 +117,7 @@ def _query(spec: Spec, side: int, where: str) -> int | None:
     return side // 2 * (side + 1) if spec.token == "centre" else None
 
 
-def _tensor(stage: StageView, name: str, spec: Spec, where: str) -> tuple[int, Array]:
+def shown_tensor(stage: StageView, name: str, spec: Spec, where: str) -> tuple[int, Array]:
     """The seed that is shown and its tensor."""
     tensor = stage.series.get(f"tensors/{name}")
     if tensor is None:

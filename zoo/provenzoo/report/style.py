@@ -7,17 +7,23 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from provenzoo.errors import ZooError
 from provenzoo.plain import did_you_mean
 from provenzoo.report import StageView
 from provenzoo.report.figure import Figure as Spec
+from provenzoo.report.figure import Scale
 
-Array = NDArray[np.floating[Any]]
+Array = NDArray[Any]
 
 INK, MUTED, RULE = "#1f2933", "#66727f", "#dfe4ea"
 BLUE, SKY, ORANGE = "#0072b2", "#8cc1e3", "#d55e00"  # after Okabe and Ito: told apart with any colour vision
+GREEN, PURPLE, AMBER = "#009e73", "#b0578c", "#e69f00"
+PALETTE = (BLUE, ORANGE, GREEN, PURPLE, AMBER, INK, SKY)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", ":", "-.")
 SIGNED = LinearSegmentedColormap.from_list("signed", ["#b3480a", "#f0a878", "#f7f7f5", "#6fa8d0", "#06407a"])
 SHARE = LinearSegmentedColormap.from_list("share", ["#f7f7f5", "#9cc4e0", "#2f7ab5", "#06305c"])
 WIDTH = 9.0
@@ -51,15 +57,19 @@ UNITS = {
     "encodings-locality": "z score",
     "encodings-locality-rank": "mean rank of neighbours",
     "frozen-unchanged": "1: equal to the bit",
+    "labelling-error": "share wrong",
+    "patch-association": "share of rows",
+    "sign-accuracy": "share right",
+    "sign-error": "share wrong",
 }
 
 
 def chosen_metrics(spec: Spec, known: list[str], where: str, default: list[str] | None = None) -> list[str]:
-    chosen = [*([spec.metric] if spec.metric else []), *spec.metrics]
-    for name in chosen:
+    """The metrics that are drawn: those that the recipe names, else `default`, else all that are known."""
+    for name in spec.chosen:
         if name not in known:
             raise ZooError(f"{where}: no metric {name!r} in {spec.stage}{did_you_mean(name, known)}")
-    return chosen or (known if default is None else default)
+    return spec.chosen or (known if default is None else default)
 
 
 def make_panels(count: int, height: float = 2.9, share: bool = False) -> tuple[Figure, list[Axes]]:
@@ -72,9 +82,47 @@ def make_panels(count: int, height: float = 2.9, share: bool = False) -> tuple[F
     return figure, panels[:count]
 
 
+def band(axes: Axes, x: Array, rows: Array, colour: str, label: str = "", marker: str = "", dash: str = "-") -> None:
+    """The mean of rows `[R, T]` over the seeds as a line, in a band from the least to the greatest.
+
+    A seed that stops being finite is left out whole.
+    """
+    rows = rows[np.isfinite(rows).all(-1)]
+    if len(rows) == 0:
+        return
+    if len(rows) > 1:
+        axes.fill_between(x, rows.min(0), rows.max(0), color=colour, alpha=0.16, linewidth=0)
+    axes.plot(x, rows.mean(0), color=colour, label=label, marker=marker, markersize=3.5, linestyle=dash)
+
+
+def set_scales(axes: Axes, x: Scale | None, y: Scale | None, least: float = 1.0) -> None:
+    """Logarithmic axes where they are wanted. From left to right, zero stands at the edge, below `least`.
+
+    Values of which none is above zero have no place on a logarithmic axis and stay on a linear one.
+    """
+    if x == "log":
+        first = float(axes.dataLim.x0)
+        axes.set_xscale("symlog", linthresh=least) if first <= 0 else axes.set_xscale("log")
+    if y == "log" and np.isfinite(axes.dataLim.minposy):
+        axes.set_yscale("log")
+        _plain_ticks(axes)
+    elif y == "linear":
+        axes.set_yscale("linear")
+
+
+def _plain_ticks(axes: Axes) -> None:
+    """Plain numbers on a logarithmic axis of a few decades, where powers of ten alone would be too few."""
+    low, high = axes.get_ylim()
+    if high > 300 * low:
+        return
+    axes.yaxis.set_major_locator(MaxNLocator(5) if high < 10 * low else LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}")
+
+
 def unit(stage: StageView, metric: str) -> str:
     losses = {entry["loss"] for entry in stage.metrics["sets"].values()}
-    return "nats" if metric == "loss" and losses == {"cross-entropy"} else UNITS.get(metric, metric)
+    return "nats" if metric == "loss" and losses <= {"cross-entropy", "logistic"} else UNITS.get(metric, "")
 
 
 def is_vector(rows: list[list[Any]]) -> bool:
