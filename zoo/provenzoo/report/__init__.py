@@ -26,7 +26,7 @@ def report(run: Path) -> list[Path]:
     from provenzoo.report.page import write_report
     from provenzoo.report.paper import runs_below, write_paper
 
-    if not (run / "config.yaml").is_file() and run.is_dir() and any(runs_below(run)):
+    if not (run / "config.yaml").is_file() and runs_below(run):
         return [write_paper(run)]
     return [*write_figures(run), write_card(run), write_report(run)]
 

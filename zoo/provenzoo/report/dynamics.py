@@ -33,12 +33,12 @@ def plateau(steps: Array, alpha: Array) -> float | None:
     It is where the slope, taken over twentieths of the steps, first falls below 2 % of the greatest until then (so too
     at a local maximum) or, below half of it, starts to rise again: between its two rises alpha may only slow down.
     """
-    every = max(1, (len(steps) - 1) // WINDOWS)
-    slopes = np.diff(alpha[::every]) / np.diff(steps[::every])
+    ends = np.linspace(0, len(steps) - 1, min(len(steps), WINDOWS + 1)).round().astype(int)
+    slopes = np.diff(alpha[ends]) / np.diff(steps[ends])
     greatest = np.maximum.accumulate(slopes)
     turns = np.append(slopes[1:] > slopes[:-1], False) & (slopes < HALF * greatest)
     flat = np.flatnonzero(((slopes < LEVELLED * greatest) | turns) & (greatest > 0))
-    return float(alpha[::every][flat[0]]) if flat.size else None
+    return float(alpha[ends[flat[0]]]) if flat.size else None
 
 
 def events(steps: Array, alpha: Array, gamma: Array, rho: Array) -> tuple[int | None, int | None]:

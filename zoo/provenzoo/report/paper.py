@@ -16,6 +16,7 @@ from provenzoo.report.page import claims_of, picture, render
 TEMPLATE = "paper.html.jinja"
 MOST_FIGURES = 6
 """The figures of a recipe that its part of the page shows; its own report has them all."""
+DEPTHS = ("*", "*/*", "*/*/*")
 
 
 def write_paper(folder: Path) -> Path:
@@ -42,13 +43,9 @@ def write_paper(folder: Path) -> Path:
     return target
 
 
-def runs_below(folder: Path) -> Iterator[Path]:
-    """The run folders in a folder, by name. What is inside of one is not looked at."""
-    for inner in sorted(path for path in Path(folder).iterdir() if path.is_dir() and not path.name.startswith(".")):
-        if (inner / "run.json").is_file():
-            yield inner
-        else:
-            yield from runs_below(inner)
+def runs_below(folder: Path) -> list[Path]:
+    """The run folders in a folder: `<experiment>/<id>`, `<experiment>` or, of a longer name, one level more."""
+    return sorted({file.parent for depth in DEPTHS for file in Path(folder).glob(f"{depth}/run.json")})
 
 
 def latest(views: Iterable[RunView]) -> list[RunView]:
