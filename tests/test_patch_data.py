@@ -151,3 +151,11 @@ def test_the_splits_drawn_last_are_held_as_far_as_bytes_allow():
     for key in (1, 2, 3, 1, 4, 1, 2):
         held.get(key, lambda key=key: draw(key))
     assert drawn == [1, 2, 3, 4, 2]
+
+
+def test_the_digest_tells_the_law_and_the_labels_apart_and_not_the_last_bits_of_the_noise():
+    base = PatchStructured(patches=16, test=40).test.digest
+    assert base == PatchStructured(patches=16, test=40, samples=9).test.digest
+    for change in ({"q": 0.31}, {"seed": 1}, {"noise": 2.0}, {"feature": 1}, {"partition": "random"}, {"test": 41}):
+        assert PatchStructured(**({"patches": 16, "test": 40} | change)).test.digest != base
+    assert GaussianPatches(test=40).test.digest != GaussianPatches(test=40, seed=1).test.digest

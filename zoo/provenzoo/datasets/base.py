@@ -29,6 +29,15 @@ def as_dtype(targets: Tensor, device: torch.device | str, dtype: torch.dtype) ->
     return targets.to(device, dtype) if targets.is_floating_point() else targets.to(device)
 
 
+def law_digest(*law: Any, drawn: Tensor) -> str:
+    """A digest for points that are drawn: of the law's name and arguments and of labels, which are drawn exactly.
+
+    Normal numbers of one generator differ in their last bits between processors, so that a digest of all tensors would
+    call the same data another's.
+    """
+    return hashlib.sha256(f"{law} {digest(drawn)}".encode()).hexdigest()
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
     """One split as whole tensors, ready for the model.
@@ -44,7 +53,7 @@ class Split:
     named: Mapping[str, Tensor] = field(default_factory=dict, kw_only=True)
     """Further tensors `[N, ...]` that metrics ask for by name, such as targets without noise."""
     made_from: str | None = field(default=None, kw_only=True)
-    """Of data whose last bits depend on the machine's kernels (blurred images): a digest of what it is made from."""
+    """Of data whose last bits depend on the machine's kernels (blurred images, noise): a digest of what it is from."""
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from provenzoo.datasets.base import SPLITS, Dataset, Split, SplitName, Stream
+from provenzoo.datasets.base import SPLITS, Dataset, Split, SplitName, Stream, law_digest
 from provenzoo.datasets.partition import Partition, make_partition
 from provenzoo.draws import generator
 
@@ -37,6 +37,7 @@ class GaussianPatches(Dataset):
         test: Count = 10_000,
     ) -> None:
         self.seed, self.dim, self.samples, self.test_size = seed, dim, samples, test
+        self._args = (patches, dim, set_size, str(partition), draw, feature, test)
         self.partition = make_partition(partition, patches, set_size, seed, draw)
         drawn = torch.randn(dim, generator=generator(seed, "feature", feature))
         self.feature = drawn / drawn.norm()
@@ -59,7 +60,8 @@ class GaussianPatches(Dataset):
     def prepare(self, split: SplitName) -> Split:
         size = (self.samples if split == "train" else None) or self.test_size
         inputs, labels = self._points(size, split, SPLITS.index(split))
-        return Split(inputs, labels, named={"labelling": self.labelling_function(inputs)})
+        made_from = law_digest(type(self).__name__, self.seed, split, *self._args, drawn=self.partition)
+        return Split(inputs, labels, named={"labelling": self.labelling_function(inputs)}, made_from=made_from)
 
     def _points(self, size: int, purpose: str, step: int) -> tuple[Tensor, Tensor]:
         draws = generator(self.seed, purpose, step)

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from provenzoo.datasets.base import SPLITS, Dataset, Recent, Split, SplitName, Stream
+from provenzoo.datasets.base import SPLITS, Dataset, Recent, Split, SplitName, Stream, law_digest
 from provenzoo.datasets.partition import Partition, make_partition
 from provenzoo.draws import generator
 
@@ -90,7 +90,8 @@ class PatchStructured(Dataset):
 
     def _split(self, split: SplitName, size: int) -> Split:
         inputs, labels = self._points(size, split, SPLITS.index(split))
-        return Split(inputs, labels, named={"labelling": self.labelling_function(inputs)})
+        made_from = law_digest(type(self).__name__, self.seed, split, *self._args, drawn=labels)
+        return Split(inputs, labels, named={"labelling": self.labelling_function(inputs)}, made_from=made_from)
 
     def _points(self, size: int, purpose: str, step: int) -> tuple[Tensor, Tensor]:
         """Inputs `[N, D, d]` and labels `[N]`, +1 or -1."""

@@ -100,7 +100,9 @@ class Feed:
 
 
 AHEAD_BYTES = 2**20
-"""Batches of this size or more are drawn a step ahead in a thread of their own: numbers come from one core alone."""
+"""Batches of this size or more are drawn ahead, in threads of their own: a generator's numbers come from one core."""
+AHEAD = 2
+"""How many batches are drawn ahead."""
 
 
 class FreshFeed:
@@ -128,8 +130,9 @@ class FreshFeed:
         """Inputs `[B, ...]` and targets `[B, ...]` of any step; with several seeds `[R, B, ...]`."""
         inputs, targets = self._ahead.pop(step).result() if step in self._ahead else self._draw(step)
         if inputs.nbytes >= AHEAD_BYTES:
-            self._drawer = self._drawer or ThreadPoolExecutor(1, initializer=lambda: torch.set_num_threads(1))
-            self._ahead = {step + 1: self._drawer.submit(self._draw, step + 1)}
+            self._drawer = self._drawer or ThreadPoolExecutor(AHEAD, initializer=lambda: torch.set_num_threads(1))
+            coming = range(step + 1, step + 1 + AHEAD)
+            self._ahead = {s: self._ahead.get(s) or self._drawer.submit(self._draw, s) for s in coming}
         return inputs.to(self._device, self._dtype), as_dtype(targets, self._device, self._dtype)
 
     def _draw(self, step: int) -> tuple[Tensor, Tensor]:
