@@ -19,12 +19,13 @@ from provenzoo.plain import dump_yaml, read_json, read_yaml, write_json, write_w
 CHECKPOINTS = Path(__file__).parents[1] / "registry" / "checkpoints"
 
 
-def median_seed(run: Path) -> int:
-    """The seed whose value in the recipe's first claim is the (lower) median."""
+def median_seed(run: Path, stage: str) -> int:
+    """The seed whose value in the recipe's first claim is the lower median; of several points, at the stage."""
     plan = Plan.of(read_yaml(run / "config.yaml"))
     claim = next(iter(plan.recipe.claims.values()))
     assert isinstance(claim.metric, str), "the first claim is no single metric; name the seed with --seed"
-    [values] = MetricPath.parse(claim.metric).find(RunFolder(run).table(plan.points)).values()
+    found = MetricPath.parse(claim.metric).find(RunFolder(run).table(plan.points))
+    [values] = [v for key, v in found.items() if len(found) == 1 or str(key).startswith(f"{stage}.")]
     order = sorted(range(len(values)), key=lambda k: values[k] or 0.0)
     return order[(len(order) - 1) // 2]
 
@@ -72,5 +73,5 @@ if __name__ == "__main__":
     parser.add_argument("--summary", required=True)
     parser.add_argument("--seed", type=int)
     words = parser.parse_args()
-    chosen = median_seed(words.run) if words.seed is None else words.seed
+    chosen = median_seed(words.run, words.stage) if words.seed is None else words.seed
     ship(words.run, words.stage, words.name, words.summary, chosen)
