@@ -57,7 +57,7 @@ def _first(steps: Array, reached: Array) -> int | None:
 
 
 def dynamics(stages: list[StageView], run: RunView, spec: Spec, where: str) -> tuple[Figure, str]:
-    """The scalars of a stage, solid, and of the stage `beside` it, dashed; the events are those of the first."""
+    """The scalars of a stage, solid and broad, and of the stage `beside` it, dashed; the events are those of the first."""
     figure = Figure(figsize=(WIDTH, 4.2))
     axes = figure.subplots()
     axes.axhline(0, color=RULE, linewidth=1, zorder=0)
@@ -65,6 +65,8 @@ def dynamics(stages: list[StageView], run: RunView, spec: Spec, where: str) -> t
         chosen_metrics(spec, list(stage.metrics["series"]["values"]), where)
         for name, (sign, colour) in SIGNS.items():
             band(axes, _steps(stage), _seeds(stage, name), colour, f"{sign}, {stage.base}", dash=dash)
+            if len(stages) > 1 and dash == DASHES[0]:
+                axes.lines[-1].set(linewidth=5, alpha=0.35)  # so that a dashed line on it is seen
     axes.set_xlabel("step")
     axes.margins(x=0.01)
     set_scales(axes, spec.x, spec.y, least=float(_steps(stages[0])[1]))
