@@ -57,7 +57,7 @@ def _first(steps: Array, reached: Array) -> int | None:
 
 
 def dynamics(stages: list[StageView], run: RunView, spec: Spec, where: str) -> tuple[Figure, str]:
-    """The scalars of a stage, solid and broad, and of the stage `beside` it, dashed; the events are those of the first."""
+    """The scalars of a stage, broad, and of the stage `beside` it, dashed on them; the events are the first one's."""
     figure = Figure(figsize=(WIDTH, 4.2))
     axes = figure.subplots()
     axes.axhline(0, color=RULE, linewidth=1, zorder=0)
