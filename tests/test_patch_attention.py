@@ -1,5 +1,7 @@
 """The simplified ViT and its kin: their formula, their gradients, the constructions of the paper."""
 
+import itertools
+
 import pytest
 import torch
 from torch.func import functional_call
@@ -7,7 +9,7 @@ from torch.func import functional_call
 import provenzoo
 from provenzoo.datasets.patch_structured import PatchCounts, PatchStructured
 from provenzoo.errors import ZooError
-from provenzoo.metrics.patch_association import alpha, disjoint_association, gamma, patch_association, rho
+from provenzoo.metrics.patch_association import alpha, disjoint_association, gamma, pairs, patch_association, rho
 from provenzoo.models.patch_attention import (
     DisplacedPatchAttention,
     IdealizedPatchAttention,
@@ -110,25 +112,41 @@ def test_the_scalars_and_the_whole_model_are_one_function():
     assert alpha(whole.value.data, data.feature).item() == pytest.approx(named["alpha"].item(), rel=1e-5)
 
 
+def every_point(data: PatchStructured) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The whole law of 4 patches in 2 sets with q = 1 and no noise: deltas by set `[N, 2, 2]`, inputs, labels."""
+    signs = (1.0, -1.0)
+    found = [
+        ([[y, y], [a, b]] if signal == 0 else [[a, b], [y, y]], y)
+        for y, signal, a, b in itertools.product(signs, (0, 1), signs, signs)
+    ]
+    by_set = torch.tensor([deltas for deltas, _ in found])
+    deltas = by_set.flatten(1)[:, data.partition.flatten().argsort()]
+    return by_set, deltas.unsqueeze(-1) * data.feature, torch.tensor([y for _, y in found])
+
+
 def test_a_gradient_step_on_the_scalars_is_that_on_every_entry():
-    """The population gradient of A is gamma's on every pair within a set: here over all points of a tiny law."""
+    """On the whole law each entry of a class has one gradient (Lemma 4.1), and the scalars step by it."""
     data = PatchStructured(patches=4, set_size=2, partition="random", dim=4, q=1.0, noise=0.0)
-    counts = PatchCounts(patches=4, set_size=2, partition="random", q=1.0)
-    points, labels = data._points(200_000, "fresh", 0)
-    numbers, _ = counts._points(200_000, "fresh", 0)
+    by_set, points, labels = every_point(data)
+    counts = torch.stack([(by_set > 0).sum(-1), (by_set < 0).sum(-1)], -1).double()
     whole = IdealizedPatchAttention(data=data, patches=4, dim=4, sigma_a=1.0).double()
     scalars = PatchAttentionScalars(patches=4, set_size=2, sigma_a=1.0).double()
-    for model, inputs in ((whole, points), (scalars, numbers)):
-        loss = torch.nn.functional.softplus(-labels.double() * model(inputs.double())).mean()
-        loss.backward()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter -= 20 * parameter.grad
-    parts = {"attention_matrix": whole.attention_matrix(), "partition": data.partition}
+    whole.value.data = 0.1**0.5 * data.feature.double()
+    scalars.value.data.fill_(0.1**0.5)
+    for model, inputs in ((whole, points.double()), (scalars, counts)):
+        for _ in range(3):
+            loss = torch.nn.functional.softplus(-labels.double() * model(inputs)).mean()
+            for parameter, gradient in zip(
+                model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
+            ):
+                parameter.data -= 20 * gradient
+    within, beyond = pairs(data.partition)
     named = scalars.named_tensors()
-    assert gamma(**parts).item() == pytest.approx(named["gamma"].item(), rel=1e-4)
-    assert rho(**parts).item() == pytest.approx(named["rho"].item(), rel=1e-4)
-    assert alpha(whole.value.data.float(), data.feature).item() == pytest.approx(named["alpha"].item(), rel=1e-4)
+    entries = whole.attention_matrix().detach()
+    torch.testing.assert_close(entries[within], named["gamma"].expand(4), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(entries[beyond], named["rho"].expand(8), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(whole.value.data, named["alpha"] * data.feature.double(), rtol=1e-6, atol=1e-7)
+    assert named["gamma"].abs() > 1e-3
 
 
 def test_rows_that_score_another_set_sum_to_the_same_function():
@@ -158,3 +176,16 @@ def test_the_model_runs_under_vmap_and_functional_call():
     model = PatchAttention(**SIZES)
     x = torch.randn(4, 16, 16)
     torch.testing.assert_close(functional_call(model, dict(model.named_parameters()), (x,)), model(x))
+
+
+@pytest.mark.parametrize("name", ["patch-attention-idealized", "patch-attention-displaced"])
+@pytest.mark.parametrize("size", [{"patches": 36, "dim": 16}, {"patches": 16, "dim": 8}])
+def test_data_of_another_size_than_the_models_is_refused(name, size):
+    data = {"name": "patch-structured", "patches": 16}
+    with pytest.raises(ZooError, match=r"data: (patches|dim) is 16 in the model's data"):
+        provenzoo.create_model(name, data=data, **size)
+
+
+def test_the_scalars_refuse_points():
+    with pytest.raises(ZooError, match="needs the counts"):
+        PatchAttentionScalars(patches=16, set_size=4)(torch.zeros(3, 16, 16))

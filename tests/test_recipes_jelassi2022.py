@@ -62,10 +62,21 @@ def test_there_is_a_recipe_for_each_theorem_and_synthetic_figure():
     }
 
 
-def test_a_seed_that_diverges_is_told_and_no_claim_over_all_seeds_passes(tmp_path, monkeypatch):
-    """The other seed's scores are finite and right; its claim falls short all the same."""
+def easy() -> dict[str, Any]:
+    """A recipe whose claims, of every form, hold for healthy seeds."""
     data = reduced("jelassi2022/realistic-16")
     data["stages"]["pretrain"]["steps"] = 30
+    error = "pretrain[data.partition=*].sign-error"
+    data["claims"] = {
+        over: {"says": "Scores have signs.", "metric": error, "over": over, "holds": "<= 1"}
+        for over in ("mean", "min", "max", "all")
+    } | {"difference": {"says": "So they have.", "metric": {"difference": [error, error]}, "holds": "== 0"}}
+    return data
+
+
+def test_a_seed_that_diverges_is_told_and_no_claim_with_it_passes(tmp_path, monkeypatch):
+    """The other seed's scores are finite, and its claims hold where no seed diverges."""
+    assert provenzoo.run(easy(), out=tmp_path / "healthy").holds
     drawn = PatchAttention.__init__
 
     @functools.wraps(drawn)
@@ -75,12 +86,12 @@ def test_a_seed_that_diverges_is_told_and_no_claim_over_all_seeds_passes(tmp_pat
             self.value.data *= 1e9
 
     monkeypatch.setattr(PatchAttention, "__init__", one_is_wild)
-    run = provenzoo.run(data, out=tmp_path)
+    run = provenzoo.run(easy(), out=tmp_path / "wild")
     assert [list(entry["diverged"]) for entry in run.record["stages"]] == [["0"], ["0"]]
     values = run.metrics["pretrain[data.partition=local]"]["sign-error"]
     assert [value is None for value in values["per_seed"]] == [True, False] and values["mean"] is None
     assert not any(claim["holds"] for claim in run.claims)
-    assert read_json(tmp_path / "run.json")["status"] == "complete"
+    assert read_json(tmp_path / "wild" / "run.json")["status"] == "complete"
 
 
 def test_where_every_seed_diverges_the_stage_fails(tmp_path):

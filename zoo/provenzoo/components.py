@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -83,7 +83,7 @@ def check(kind: str, node: Any, where: str) -> Bound:
         raise ZooError(f"{where}: {found.name} takes no `from`")
     if "from" in node and not isinstance(origin, str):
         raise ZooError(f"{where}.from: {kind_of(origin)} where the name of a stage or checkpoint is needed")
-    nested = {name: inner for name, inner in _components(builder).items() if args.get(name) is not None}
+    nested = {name: inner for name, inner in _components(builder).items() if name in args}
     bound = {name: check(inner, args[name], f"{where}.{name}") for name, inner in nested.items()}
     plain = {name: value for name, value in args.items() if name not in nested}
     unknown = [name for name in plain if name not in parameters(builder)]
@@ -97,11 +97,8 @@ def check(kind: str, node: Any, where: str) -> Bound:
 def _components(builder: Callable) -> dict[str, str]:
     """The arguments of a builder that are components themselves, by the class in its signature: name -> kind."""
     kinds = {"Dataset": "datasets", "Teacher": "teachers"}
-    named = {
-        name: {getattr(part, "__name__", "") for part in (hint, *get_args(hint))}
-        for name, hint in annotations(builder).items()
-    }
-    return {name: kinds[found] for name, classes in named.items() for found in classes & kinds.keys()}
+    hints = annotations(builder)
+    return {name: kinds[hint.__name__] for name, hint in hints.items() if getattr(hint, "__name__", "") in kinds}
 
 
 def create_model(name: str, *, seed: int = 0, **args: Any) -> nn.Module:

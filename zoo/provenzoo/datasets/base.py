@@ -30,7 +30,7 @@ def as_dtype(targets: Tensor, device: torch.device | str, dtype: torch.dtype) ->
 
 
 def law_digest(*law: Any, drawn: Tensor) -> str:
-    """A digest for points that are drawn: of the law's name and arguments and of labels, which are drawn exactly.
+    """A digest for points that are drawn: of the law's name and arguments, and of what of it is drawn exactly (labels).
 
     Normal numbers of one generator differ in their last bits between processors, so that a digest of all tensors would
     call the same data another's.

@@ -60,7 +60,7 @@ class GaussianPatches(Dataset):
     def prepare(self, split: SplitName) -> Split:
         size = (self.samples if split == "train" else None) or self.test_size
         inputs, labels = self._points(size, split, SPLITS.index(split))
-        made_from = law_digest(type(self).__name__, self.seed, split, *self._args, drawn=self.partition)
+        made_from = law_digest(type(self).__name__, self.seed, split, *self._args, size, drawn=self.partition)
         return Split(inputs, labels, named={"labelling": self.labelling_function(inputs)}, made_from=made_from)
 
     def _points(self, size: int, purpose: str, step: int) -> tuple[Tensor, Tensor]:

@@ -46,7 +46,8 @@ def _given(sets: Sequence[Sequence[int]], patches: int, set_size: int) -> Tensor
     held = sorted(patch for members in sets for patch in members)
     if held != list(range(patches)):
         missing = sorted(set(range(patches)) - set(held))
-        fault = f"patch {missing[0]} is in none" if missing else "a patch is in two sets or does not exist"
+        odd = [patch for patch in held if held.count(patch) > 1 or not 0 <= patch < patches]
+        fault = f"patch {missing[0]} is in none" if missing else f"patch {odd[0]} is in two sets or does not exist"
         raise ZooError(f"partition: the sets do not cover patches 0 to {patches - 1} once each ({fault})")
     if any(len(members) != set_size for members in sets):
         raise ZooError(f"partition: every set needs `set_size` patches, {set_size}")

@@ -45,7 +45,7 @@ class PatchStructured(Dataset):
         partition: Partition = "local",
         draw: Index = 0,
         feature: Index = 0,
-        noise: Annotated[float, Field(ge=0)] = 1.0,
+        noise: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0,
         samples: Count | None = None,
         test: Count = 10_000,
     ) -> None:
@@ -90,7 +90,7 @@ class PatchStructured(Dataset):
 
     def _split(self, split: SplitName, size: int) -> Split:
         inputs, labels = self._points(size, split, SPLITS.index(split))
-        made_from = law_digest(type(self).__name__, self.seed, split, *self._args, drawn=labels)
+        made_from = law_digest(type(self).__name__, self.seed, split, *self._args, size, drawn=labels)
         return Split(inputs, labels, named={"labelling": self.labelling_function(inputs)}, made_from=made_from)
 
     def _points(self, size: int, purpose: str, step: int) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,8 @@
-"""Binary classification with labels +1 and -1 and one score F a point."""
+"""Binary classification with labels +1 and -1 and one score F a point.
+
+A score that is not finite counts as wrong: `y F <= 0` is false for NaN, so that a diverged model would err nowhere.
+In a stage it does not come to that, since a seed of which any score is not finite is null there (metrics/measure.py).
+"""
 
 from torch import Tensor
 from torch.nn import functional as F

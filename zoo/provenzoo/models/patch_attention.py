@@ -26,7 +26,8 @@ def _odd(power: int) -> int:
 
 
 Power = Annotated[int, Field(ge=3), AfterValidator(_odd)]
-NotNegative = Annotated[float, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Real = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class PatchAttention(Model, nn.Module):
@@ -43,7 +44,7 @@ class PatchAttention(Model, nn.Module):
         dim: Count,
         power: Power = 5,
         nu: NotNegative = 0.1,
-        sigma_a: float = 3.5,
+        sigma_a: Real = 3.5,
         omega: NotNegative = 0.01,
     ) -> None:
         super().__init__()
@@ -76,10 +77,10 @@ class IdealizedPatchAttention(PatchAttention):
         dim: Count,
         power: Power = 3,
         nu: NotNegative = 0.1,
-        sigma_a: float = 3.0,
+        sigma_a: Real = 3.0,
     ) -> None:
         super().__init__(patches=patches, dim=dim, power=power, nu=nu, sigma_a=sigma_a, omega=0.0)
-        self.value.data = nu ** (1 / (power - 1)) * structure_of(data, "feature")
+        self.value.data = nu ** (1 / (power - 1)) * structure_of(data, "feature", patches=patches, dim=dim)
 
 
 class DisplacedPatchAttention(PatchAttention):
@@ -98,11 +99,11 @@ class DisplacedPatchAttention(PatchAttention):
         dim: Count,
         shift: Annotated[int, Field(ge=0)] = 1,
         score: Annotated[float, Field(gt=0)] = 10.0,
-        alpha: float = 3.0,
+        alpha: Real = 3.0,
         power: Power = 5,
         nu: NotNegative = 0.1,
     ) -> None:
-        sets = structure_of(data, "partition")
+        sets = structure_of(data, "partition", patches=patches, dim=dim)
         shift %= len(sets)
         super().__init__(patches=patches, dim=dim, power=power, nu=nu, sigma_a=0.0 if shift else score, omega=0.0)
         scores = torch.zeros(patches, patches)
@@ -148,7 +149,7 @@ class PatchAttentionScalars(Model, nn.Module):
         set_size: Count,
         power: Power = 3,
         nu: NotNegative = 0.1,
-        sigma_a: float = 3.0,
+        sigma_a: Real = 3.0,
     ) -> None:
         super().__init__()
         if not 1 < set_size < patches:
@@ -168,6 +169,8 @@ class PatchAttentionScalars(Model, nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Counts of +w* and -w* in each set, `[B, L, 2] -> [B]`, or with replicas `[R, B, L, 2] -> [R, B]`."""
+        if x.shape[-1] != 2:
+            raise ZooError("patch-attention-scalars: needs the counts of `patch-counts` [L, 2], not points")
         diagonal, within, beyond = self.scores().unsqueeze(-2).unsqueeze(-2).unbind(-1)
         in_set = x[..., 0] - x[..., 1]
         others = within * in_set + beyond * (in_set.sum(-1, keepdim=True) - in_set)
@@ -189,8 +192,13 @@ def polynomial(x: Tensor, power: int, nu: float) -> Tensor:
     return x * ((x * x) ** ((power - 1) // 2) + nu)
 
 
-def structure_of(data: Dataset, name: str) -> Tensor:
-    """A tensor that the data was drawn from; data without it is a ZooError."""
+def structure_of(data: Dataset, name: str, **sizes: int) -> Tensor:
+    """A tensor that the data was drawn from; data without it, or of other sizes than the model's, is a ZooError."""
     if name not in data.structure:
         raise ZooError(f"data: {type(data).__name__} has no {name}; use patch-structured")
+    for key, size in sizes.items():
+        if (theirs := data.shapes.get(key)) != size:
+            raise ZooError(
+                f"data: {key} is {theirs} in the model's data and {size} in the model; give both the same data"
+            )
     return data.structure[name]

@@ -64,9 +64,8 @@ def dynamics(stages: list[StageView], run: RunView, spec: Spec, where: str) -> t
     for stage, dash in zip(stages, DASHES, strict=False):
         chosen_metrics(spec, list(stage.metrics["series"]["values"]), where)
         for name, (sign, colour) in SIGNS.items():
-            band(axes, _steps(stage), _seeds(stage, name), colour, f"{sign}, {stage.base}", dash=dash)
-            if len(stages) > 1 and dash == DASHES[0]:
-                axes.lines[-1].set(linewidth=5, alpha=0.35)  # so that a dashed line on it is seen
+            broad = len(stages) > 1 and dash == DASHES[0]  # so that a dashed line on it is seen
+            band(axes, _steps(stage), _seeds(stage, name), colour, f"{sign}, {stage.base}", dash=dash, broad=broad)
     axes.set_xlabel("step")
     axes.margins(x=0.01)
     set_scales(axes, spec.x, spec.y, least=float(_steps(stages[0])[1]))
@@ -116,16 +115,21 @@ def _spans(first: int, at: tuple[int | None, int | None], last: int) -> dict[str
     return {name: (start, end) for name, start, end in pairs if start is not None and end is not None and start < end}
 
 
-def _caption(stages: list[StageView], at: tuple[int | None, int | None]) -> str:
+def _caption(stages: list[StageView], marked: tuple[int | None, int | None]) -> str:
     full, *others = stages
-    seeds = len(_seeds(full, "alpha"))
-    solid = f"{full.base}, solid" + (f", and {others[0].base}, dashed" if others else "")
+    seeds = len(full.metrics["series"]["values"]["alpha"][0])
+    solid = f"{full.base}, broad, and {others[0].base}, dashed" if others else full.base
     over = f"mean and range over {seeds} seeds" if seeds > 1 else "one seed"
-    empty = " Event II, between them, is empty." if None not in at and "II" not in _spans(0, at, 0) else ""
-    told = [f"step {step}" if step is not None else "not reached" for step in at]
+    left_out = "".join(
+        f" Seed {seed} of {stage.base} diverged at step {at['step']} and is left out."
+        for stage in stages
+        for seed, at in stage.diverged.items()
+    )
+    empty = " Event II, between them, is empty." if None not in marked and "II" not in _spans(0, marked, 0) else ""
+    told = [f"step {step}" if step is not None else "not reached" for step in marked]
     return (
         f"α, γ and ρ of {solid}: {over}. T₀ ({told[0]}): the first logged step at which α is within 5 % of its first "
         "plateau, which is where its slope over twentieths of the steps first falls below 2 % of the greatest until "
         f"then or, below half of it, starts to rise again. T₁ ({told[1]}): the first logged step with γ above the "
-        f"greatest |ρ| of all logged steps.{empty}"
+        f"greatest |ρ| of all logged steps.{empty}{left_out}"
     )

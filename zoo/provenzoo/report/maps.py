@@ -126,4 +126,6 @@ def shown_tensor(stage: StageView, name: str, spec: Spec, where: str) -> tuple[i
     seed = spec.seed if spec.seed is not None else min(set(range(len(tensor))) - stage.diverged.keys())
     if not 0 <= seed < len(tensor):
         raise ZooError(f"{where}: no seed {seed}; there are 0 to {len(tensor) - 1}")
+    if seed in stage.diverged:
+        raise ZooError(f"{where}: seed {seed} of {stage.name} diverged, so that there is nothing to draw; name another")
     return seed, tensor[seed]

@@ -45,7 +45,8 @@ def write_paper(folder: Path) -> Path:
 
 def runs_below(folder: Path) -> list[Path]:
     """The run folders in a folder: `<experiment>/<id>`, `<experiment>` or, of a longer name, one level more."""
-    return sorted({file.parent for depth in DEPTHS for file in Path(folder).glob(f"{depth}/run.json")})
+    found = {file.parent for depth in DEPTHS for file in Path(folder).glob(f"{depth}/run.json")}
+    return sorted(run for run in found if (run / "config.yaml").is_file())
 
 
 def latest(views: Iterable[RunView]) -> list[RunView]:
@@ -57,7 +58,7 @@ def latest(views: Iterable[RunView]) -> list[RunView]:
 
 
 def _age(view: RunView) -> tuple[str, float]:
-    return view.record["finished"] or "", (view.path / "run.json").stat().st_mtime
+    return view.record.get("finished") or "", (view.path / "run.json").stat().st_mtime
 
 
 def _papers(views: list[RunView]) -> Iterator[dict[str, Any]]:

@@ -82,7 +82,17 @@ def make_panels(count: int, height: float = 2.9, share: bool = False) -> tuple[F
     return figure, panels[:count]
 
 
-def band(axes: Axes, x: Array, rows: Array, colour: str, label: str = "", marker: str = "", dash: str = "-") -> None:
+def band(
+    axes: Axes,
+    x: Array,
+    rows: Array,
+    colour: str,
+    label: str = "",
+    marker: str = "",
+    dash: str = "-",
+    *,
+    broad: bool = False,
+) -> None:
     """The mean of rows `[R, T]` over the seeds as a line, in a band from the least to the greatest.
 
     A seed that stops being finite is left out whole.
@@ -92,7 +102,8 @@ def band(axes: Axes, x: Array, rows: Array, colour: str, label: str = "", marker
         return
     if len(rows) > 1:
         axes.fill_between(x, rows.min(0), rows.max(0), color=colour, alpha=0.16, linewidth=0)
-    axes.plot(x, rows.mean(0), color=colour, label=label, marker=marker, markersize=3.5, linestyle=dash)
+    look = {"linewidth": 5, "alpha": 0.35} if broad else {}
+    axes.plot(x, rows.mean(0), color=colour, label=label, marker=marker, markersize=3.5, linestyle=dash, **look)
 
 
 def set_scales(axes: Axes, x: Scale | None, y: Scale | None, least: float = 1.0) -> None:

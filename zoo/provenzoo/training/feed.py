@@ -100,7 +100,10 @@ class Feed:
 
 
 AHEAD_BYTES = 2**20
-"""Batches of this size or more are drawn ahead, in threads of their own: a generator's numbers come from one core."""
+"""Batches of this size or more are drawn ahead, in threads beside those of the recipe's `threads`.
+
+A generator's numbers come from one core, and drawing takes longer than a step on them.
+"""
 AHEAD = 2
 """How many batches are drawn ahead."""
 
@@ -130,7 +133,10 @@ class FreshFeed:
         """Inputs `[B, ...]` and targets `[B, ...]` of any step; with several seeds `[R, B, ...]`."""
         inputs, targets = self._ahead.pop(step).result() if step in self._ahead else self._draw(step)
         if inputs.nbytes >= AHEAD_BYTES:
-            self._drawer = self._drawer or ThreadPoolExecutor(AHEAD, initializer=lambda: torch.set_num_threads(1))
+            threads = torch.get_num_threads()
+            self._drawer = self._drawer or ThreadPoolExecutor(
+                AHEAD, initializer=torch.set_num_threads, initargs=(threads,)
+            )
             coming = range(step + 1, step + 1 + AHEAD)
             self._ahead = {s: self._ahead.get(s) or self._drawer.submit(self._draw, s) for s in coming}
         return inputs.to(self._device, self._dtype), as_dtype(targets, self._device, self._dtype)
