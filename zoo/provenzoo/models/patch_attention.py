@@ -5,7 +5,8 @@
 (Simplification 3.1 and Eq. (T).) Off the diagonal A is trained, as is v; the diagonal stays sigma_A. The text has a
 factor D before the inner sum and divides A by sqrt(d) in its definitions, though not in Section 4: both are 1 here.
 That loses nothing: a factor c equals c v with the rate of v times c^2, and sqrt(d) equals A, sigma_A and its rate
-rescaled.
+rescaled. Gradients are autograd's: written out by hand they save a bare loop a fifth to a third of its time (a row of
+scripts/bench.py), while our loop, which gathers its batches ahead, takes 0.85 of a bare one's with autograd.
 """
 
 from typing import Annotated, ClassVar
