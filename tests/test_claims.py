@@ -86,6 +86,12 @@ def test_steps_are_consecutive_differences_along_an_axis() -> None:
     assert verdict({"steps": ["judge[arm=x,loops=*].in.loss", "loops"]}, "< 0").holds
 
 
+def test_steps_are_differences_of_consecutive_logged_steps_too() -> None:
+    falling = verdict({"steps": ["train.loss@*", "step"]}, "< 0", "all")
+    assert falling.holds and falling.matches == 1
+    assert falling.value == pytest.approx(1.5 - 2.2) and falling.at == "step to train.loss@10, seed 1"
+
+
 def test_a_null_never_holds() -> None:
     for over in ("mean", "min", "max", "all"):
         found = verdict("judge[arm=x,loops=1].out.loss", "<= 1e9", over)

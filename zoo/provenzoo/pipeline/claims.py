@@ -27,7 +27,7 @@ class Ratio(Settings):
 
 
 class Steps(Settings):
-    """Consecutive differences along an axis: `[path, axis]`."""
+    """Consecutive differences along an axis, or along the logged steps of a path with `@*`: `[path, axis or step]`."""
 
     steps: list[str] = pydantic.Field(min_length=2, max_length=2)
 
@@ -327,10 +327,11 @@ def _pairs(
 def _steps(path: str, axis: str, table: Table) -> Iterator[tuple[str, Values]]:
     lines: dict[tuple, list[tuple[Key, Values]]] = {}
     for key, values in MetricPath.parse(path).find(table).items():
-        if axis not in dict(key.labels):
+        logged = axis == "step" and key.step is not None
+        if axis not in dict(key.labels) and not logged:
             raise ZooError(f"steps: {path!r} has no axis {axis!r}{did_you_mean(axis, dict(key.labels))}")
         rest = tuple(pair for pair in key.labels if pair[0] != axis)
-        lines.setdefault((rest, key.set, key.step), []).append((key, values))
+        lines.setdefault((rest, key.set, None if logged else key.step), []).append((key, values))
     if all(len(line) < 2 for line in lines.values()):
         raise ZooError(f"steps: {path!r} has one point along {axis!r}; two are needed")
     for line in lines.values():

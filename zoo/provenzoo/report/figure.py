@@ -12,7 +12,7 @@ from provenzoo.settings import Settings
 
 Scale = Literal["linear", "log"]
 
-OF_TRAINING = ("curves", "encodings", "attention", "association", "dynamics")
+OF_TRAINING = ("curves", "overlay", "encodings", "attention", "association", "dynamics")
 """Kinds that show what a stage with a training leaves."""
 DYNAMICS = ("alpha", "gamma", "rho")
 """The logged metrics that `dynamics` draws."""
@@ -21,7 +21,7 @@ DYNAMICS = ("alpha", "gamma", "rho")
 class Figure(Settings):
     """One entry of a recipe's `figures`: what is drawn of which stage, from the run folder alone."""
 
-    kind: Literal["curves", "bars", "lines", "encodings", "attention", "association", "dynamics"]
+    kind: Literal["curves", "overlay", "bars", "lines", "encodings", "attention", "association", "dynamics"]
     stage: str
     """A stage, or `stage[axis=label,...]`: those of its points that have these labels."""
     beside: str | None = None

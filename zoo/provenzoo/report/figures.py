@@ -24,6 +24,7 @@ from provenzoo.report.dynamics import dynamics
 from provenzoo.report.figure import Figure as Spec
 from provenzoo.report.lines import lines
 from provenzoo.report.maps import attention, encodings
+from provenzoo.report.overlay import overlay
 from provenzoo.report.style import STYLE
 from provenzoo.settings import read
 
@@ -37,7 +38,7 @@ FIGURES: dict[str, Draw] = {
 }
 """Kind -> the function that draws it: stage, run, settings and the place for errors -> figure and caption."""
 DrawAll = Callable[[list[StageView], RunView, Spec, str], tuple[Figure, str]]
-OF_THE_RUN: dict[str, DrawAll] = {"lines": lines, "dynamics": dynamics}
+OF_THE_RUN: dict[str, DrawAll] = {"lines": lines, "overlay": overlay, "dynamics": dynamics}
 """The kinds that are drawn once of all points: those of `stage`, then those of the stage `beside` it."""
 
 DEFAULT_POINTS = 8

@@ -73,7 +73,19 @@ class NormalisedGD(Own):
     normalised = True
 
 
-OPTIMISERS: dict[str, type[Own]] = {"adamw": AdamW, "adam": Adam, "sgd": SGD, "normalised-gd": NormalisedGD}
+class GradientFlow(Own):
+    """The flow `dW/dt = -grad L` by Euler's method: `lr` is the time step, so that step k is at time k lr."""
+
+    torch_class = torch.optim.SGD
+
+
+OPTIMISERS: dict[str, type[Own]] = {
+    "adamw": AdamW,
+    "adam": Adam,
+    "sgd": SGD,
+    "normalised-gd": NormalisedGD,
+    "gradient-flow": GradientFlow,
+}
 
 
 # --- settings -----------------------------------------------------------------------------------------------

@@ -1,0 +1,256 @@
+"""Metrics of in-context regression and the paper's bounds, against samples, exact values and corrected formulas."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import provenzoo
+from provenzoo.metrics import in_context, in_context_bounds, wishart
+from provenzoo.metrics.in_context_bounds import delta, dominance_threshold, flow_time, instance_bound
+
+N, DIM = 20, 4
+SPECTRUM = [0.5, 1.0, 1.5, 2.0]
+
+
+def model(loops: int, seed: int = 0, **settings: Any) -> Any:
+    settings = {"diagonal": 0.5, "std": 0.1, "dim": DIM, **settings}
+    return provenzoo.create_model("looped-linear-attention", loops=loops, seed=seed, **settings).double()
+
+
+def data(layout: str = "gram", **settings: Any) -> Any:
+    settings = {"n": N, "dim": DIM, "spectrum": SPECTRUM, "test": 20_000, **settings}
+    return provenzoo.create_dataset("linear-regression-prompts", layout=layout, **settings)
+
+
+def sizes(n: int, dim: int, loops: int) -> dict[str, Tensor]:
+    return {"context": torch.tensor(n), "covariance": torch.eye(dim), "loops": torch.tensor(loops)}
+
+
+@torch.no_grad()
+def known(made: Any, found: Any) -> dict[str, Tensor]:
+    """What metrics may ask for, on a whole test split."""
+    inputs, targets = found.test.inputs.double(), found.test.targets.double()
+    return {"inputs": inputs, "targets": targets, "outputs": made(inputs), **found.structure, **made.named_tensors()}
+
+
+def asked(function: Any, everything: dict[str, Tensor]) -> float:
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    return function(**{name: everything[name] for name in names}).item()
+
+
+# --- losses -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loops", [1, 3])
+@pytest.mark.parametrize("weights", ["matched", "identity"])
+def test_integrating_w_and_the_query_out_gives_the_expected_sampled_loss(loops: int, weights: str) -> None:
+    made = model(loops)
+    sampled = known(made, data("prompts", weights=weights))
+    whole = known(made, data("gram", weights=weights))
+    errors = (sampled["outputs"] - sampled["targets"]).square()
+    integrated = in_context.integrated(whole["outputs"], whole["targets"])
+    spread = (errors.var() / len(errors) + integrated.var() / len(integrated)).sqrt()
+    assert abs(errors.mean() - integrated.mean()) < 4 * spread
+    assert integrated.var() < errors.var() / 5
+    assert integrated.median() < integrated.mean()
+    assert in_context.median_integrated_squared_error(whole["outputs"], whole["targets"]) == integrated.quantile(0.5)
+
+
+def test_losses_keep_replicas_apart() -> None:
+    found = data(test=50).test
+    inputs, targets = found.inputs.double(), found.targets.double()
+    outputs = torch.stack([model(2, seed=k)(inputs) for k in range(3)])
+    together = in_context.integrated_squared_error(outputs, targets.expand(3, *targets.shape))
+    alone = [in_context.integrated_squared_error(output, targets) for output in outputs]
+    torch.testing.assert_close(together, torch.stack(alone))
+    torch.testing.assert_close(
+        in_context.squared_error(torch.tensor([[1.0, 2.0]]), torch.zeros(1, 2)), torch.tensor([2.5])
+    )
+
+
+def test_the_closed_form_holds_for_any_a_and_the_printed_one_only_for_the_inverse_covariance() -> None:
+    """Lemma 4.1 is stated for every A; outside A proportional to S^-1 it gives too little."""
+    inverse = [0.6 / eigenvalue for eigenvalue in SPECTRUM]
+    for diagonal, std, printed_holds in ((inverse, 0.0, True), (0.5, 0.1, False)):
+        numbers = known(model(2, diagonal=diagonal, std=std), data("prompts"))
+        assert asked(in_context.closed_form_error, numbers) < 4
+        assert (asked(in_context.printed_form_error, numbers) < 4) is printed_holds
+        assert (asked(in_context.printed_form_share, numbers) == pytest.approx(1)) is printed_holds
+        assert asked(in_context.printed_form_share, numbers) < 1.0001
+
+
+# --- the optimum --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loops", [1, 2, 5])
+def test_the_excess_of_the_exact_optimum_is_zero_also_where_whitening_takes_it(loops: int) -> None:
+    (step,), _ = wishart.looped_optimum(N, DIM, loops)
+    best = model(loops, diagonal=[step / eigenvalue for eigenvalue in SPECTRUM], std=0.0)
+    numbers = known(best, data(test=500))
+    assert asked(in_context.excess_over_optimum, numbers) == pytest.approx(0, abs=1e-6)
+    assert asked(in_context.preconditioner_scale, numbers) == pytest.approx(step)
+    assert asked(in_context.preconditioner_distance, numbers) == pytest.approx(0, abs=1e-6)
+    assert asked(in_context.excess_over_optimum, known(model(loops), data(test=500))) > 0.01
+
+
+def test_the_excess_of_the_exact_layers_is_zero() -> None:
+    steps, loss = wishart.layered_optimum(N, DIM, 3)
+    made: Any = provenzoo.create_model("linear-attention-layers", dim=DIM, layers=3, form="symmetric", std=0.0).double()
+    with torch.no_grad():
+        made.query.copy_(torch.stack([step * torch.tensor(SPECTRUM).double().reciprocal().diag() for step in steps]))
+    numbers = known(made, data())
+    assert asked(in_context.excess_over_layered_optimum, numbers) == pytest.approx(0, abs=1e-9)
+    assert asked(in_context.integrated_squared_error, numbers) == pytest.approx(loss, rel=0.05)
+
+
+def test_distances_are_those_worked_out_by_hand() -> None:
+    a, covariance = torch.tensor([[1.0, 2.0], [2.0, 5.0]]), torch.eye(2)
+    assert in_context.preconditioner_scale(a, covariance) == 3
+    assert in_context.preconditioner_distance(a, covariance).item() == pytest.approx(4 / math.sqrt(34))
+    assert in_context.shift_norm(torch.tensor([3.0, 4.0])) == 5
+
+
+# --- gradient descent ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loops", range(1, 11))
+@pytest.mark.parametrize("compute", ["tokens", "residual"])
+def test_the_forward_pass_is_gradient_descent(loops: int, compute: str) -> None:
+    """Against torch's own gradient of the squared residuals."""
+    numbers = known(model(loops, diagonal=0.3, std=0.03, compute=compute), data("prompts", test=50))
+    assert asked(in_context.gradient_descent_gap, numbers) < 1e-12
+    x, y, query = numbers["inputs"][:, :DIM, :N], numbers["inputs"][:, DIM, :N], numbers["inputs"][:, :DIM, N]
+    v = -numbers["shift"].expand_as(query)
+    for _ in range(loops):
+        v = v.detach().requires_grad_()
+        half = ((v[:, None] @ x).squeeze(1) - y).square().sum() / (2 * N)
+        [gradient] = torch.autograd.grad(half, v)
+        v = v - gradient @ numbers["preconditioner"]
+    expected = ((v + numbers["shift"]) * query).sum(-1).detach()
+    torch.testing.assert_close(numbers["outputs"], expected, rtol=0, atol=1e-12)
+
+
+# --- the landscape ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "loops", "a"), [(100, 2, 0.3), (50, 1, 0.1), (100, 3, 0.4)])
+def test_the_dominance_ratio_is_the_exact_one_of_a_multiple_of_the_identity(n: int, loops: int, a: float) -> None:
+    """At A = aI the gradient is f'(a) / dim times the identity, f the loss polynomial."""
+    polynomial = wishart.loss_polynomial(n, DIM, loops)
+    loss = float(wishart.value(polynomial, wishart.Fraction(a)))
+    slope = float(wishart.value(wishart.derivative(polynomial), wishart.Fraction(a)))
+    numbers = known(model(loops, diagonal=a, std=0.0), data(n=n, spectrum=None))
+    assert asked(in_context.dominance_ratio, numbers) == pytest.approx(
+        slope**2 / DIM / loss ** ((2 * loops - 1) / loops), rel=0.05
+    )
+    assert asked(in_context.dominance_shortfall, numbers) == 0
+
+
+def test_the_dominance_shortfall_speaks_only_far_from_the_optimum() -> None:
+    (step,), loss = wishart.looped_optimum(100, DIM, 2)
+    near = known(model(2, diagonal=step, std=0.0), data(n=100, spectrum=None))
+    assert asked(in_context.dominance_ratio, near) < 1 / 16 and asked(in_context.dominance_shortfall, near) == 0
+    elsewhere = near | {"context": torch.tensor(10**9)}
+    shortfall = 1 / 16 - asked(in_context.dominance_ratio, near)
+    assert asked(in_context.dominance_shortfall, elsewhere) == pytest.approx(shortfall) and loss > 0
+
+
+def test_without_noise_dominance_has_the_factors_that_the_proof_drops() -> None:
+    """n to infinity, A = aI: |grad|^2 = (2L)^2 d^-((L-1)/L) L(A)^((2L-1)/L); the proof has 1/16, with neither factor."""
+    n, dim, loops, a = 10**14, 10, 2, 0.5
+    polynomial = wishart.loss_polynomial(n, dim, loops)
+    loss, slope = (float(wishart.value(p, wishart.Fraction(a))) for p in (polynomial, wishart.derivative(polynomial)))
+    assert slope**2 / dim / loss**1.5 == pytest.approx(16 / math.sqrt(10), rel=1e-9)
+
+
+# --- bounds -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "dim", "loops"), [(10_240_000, 10, 1), (655_360_000, 10, 2), (10**12, 10, 3)])
+def test_bounds_hold_where_the_theorem_speaks_by_numbers_worked_out_here(n: int, dim: int, loops: int) -> None:
+    (step,), loss = wishart.looped_optimum(n, dim, loops)
+    bound = 8 * loops * dim**2 * 2 ** (2 * loops) / math.sqrt(n)
+    assert in_context_bounds.theorem_3_2_condition(**sizes(n, dim, loops)) <= 1
+    assert (
+        in_context_bounds.theorem_3_2_loss(**sizes(n, dim, loops)).item() == pytest.approx(loss / bound)
+        and loss < bound
+    )
+    width = 8 * delta(n, dim, loops) * dim ** (1 / (2 * loops))
+    assert in_context_bounds.theorem_3_2_interval(**sizes(n, dim, loops)).item() == pytest.approx(abs(step - 1) / width)
+    assert 0 < in_context_bounds.theorem_4_4(**sizes(n, dim, loops)) < 1
+
+
+def test_theorem_4_4_looks_at_the_farthest_a_of_a_loss() -> None:
+    """One loop: L(a) = d (1 - 2a + a^2 (1 + (d+1)/n)), so the ends are roots of a quadratic."""
+    n, dim = 10**8, 3
+    curvature, allowed = 1 + (dim + 1) / n, 4 + 16 * math.sqrt(dim)
+    worst = 0.0
+    for multiple in in_context_bounds.MULTIPLES:
+        epsilon = 4 * delta(n, dim, 1) * multiple
+        root = math.sqrt(1 - curvature * (1 - epsilon**2 / 2 / dim))
+        worst = max(worst, root / (allowed * epsilon))
+    assert in_context_bounds.theorem_4_4(**sizes(n, dim, 1)).item() == pytest.approx(worst, rel=1e-9)
+
+
+def test_moments_are_within_lemma_a_2() -> None:
+    """E G^2 = (1 + (d+1)/n) I is the largest excess over 4kd / sqrt(n) for k <= 2 and the first moment is exact."""
+    numbers = sizes(40_000, 10, 1)
+    assert in_context_bounds.smallest_moment(**numbers) == 1
+    expected = (11 / 40_000) / (4 * 2 * 10 / 200)
+    assert in_context_bounds.moment_excess(**numbers).item() == pytest.approx(expected)
+    assert in_context_bounds.moment_excess(**sizes(40_000, 10, 5)) < 1
+
+
+def test_theorem_3_4_speaks_above_the_appendix_threshold_not_the_printed_one() -> None:
+    """2 (4 delta)^2L has 4^2L in it, where the theorem's text prints 4^L."""
+    n, dim, loops = 10**10, 10, 2
+    assert dominance_threshold(n, dim, loops) == pytest.approx(2 * (4 * delta(n, dim, loops)) ** (2 * loops))
+    printed = 16 * loops * dim * 4**loops / math.sqrt(n)
+    assert dominance_threshold(n, dim, loops) == pytest.approx(printed * 4**loops)
+
+
+@pytest.mark.parametrize("loops", [2, 3, 5])
+def test_the_time_of_theorem_3_3_is_what_the_dominance_inequality_integrates_to(loops: int) -> None:
+    """f' = -f^((2L-1)/L) / 16 from a vast start, by Runge-Kutta, is at xi at the corrected time; at the printed one above."""
+    xi, power = 0.5, (2 * loops - 1) / loops
+    time, printed = (
+        flow_time(xi, loops),
+        xi ** (-(loops - 1) / loops) * (16 * loops / (loops - 1)) ** ((loops - 1) / (2 * loops - 1)),
+    )
+
+    def at(end: float) -> float:
+        """Integrated in log f, in which the decay from 1e12 is smooth in log time."""
+        log_f, t = math.log(1e12), 0.0
+        while t < end:
+            h = min(0.01 * 16 * math.exp(-(power - 1) * log_f), end - t)
+
+            def slope(value: float) -> float:
+                return -math.exp((power - 1) * value) / 16
+
+            k1 = slope(log_f)
+            k2 = slope(log_f + h * k1 / 2)
+            k3 = slope(log_f + h * k2 / 2)
+            k4 = slope(log_f + h * k3)
+            log_f, t = log_f + h * (k1 + 2 * k2 + 2 * k3 + k4) / 6, t + h
+        return math.exp(log_f)
+
+    assert at(time) == pytest.approx(xi, rel=1e-3)
+    assert printed < time and at(printed) > 2 * xi
+
+
+def test_theorem_4_5_holds_with_its_norms_swapped_back_and_not_as_printed() -> None:
+    draws = torch.Generator().manual_seed(0)
+    covariance = torch.tensor([0.2, 0.5, 1.0, 2.0]).double().diag()
+    root, zeta, loops = covariance.sqrt(), 0.3, 2
+    eigenvalues = zeta + (2 - 2 * zeta) * torch.rand(6000, DIM, generator=draws, dtype=torch.float64)
+    basis = torch.linalg.qr(torch.randn(6000, DIM, DIM, generator=draws, dtype=torch.float64)).Q
+    gram = root @ basis @ eigenvalues.diag_embed() @ basis.mT @ root
+    w = torch.randn(6000, DIM, generator=draws, dtype=torch.float64)
+    query = torch.randn(6000, DIM, generator=draws, dtype=torch.float64)
+    m = torch.linalg.matrix_power(torch.eye(DIM) - gram @ (1.01 * covariance.inverse()), loops)
+    errors = ((w[:, None] @ m).squeeze(1) * query).sum(-1).square()
+    assert (errors <= instance_bound(w, query, covariance, 0.02, zeta, loops)).all()
+    assert (errors > instance_bound(w, query, covariance.inverse(), 0.02, zeta, loops)).any()

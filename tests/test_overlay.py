@@ -1,0 +1,51 @@
+"""The training curves of a stage's points in one figure."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_run import SEEDS, drawn, write_run
+
+from provenzoo.report.figures import write_figures
+from provenzoo.report.overlay import overlay
+
+STEPS = [0, 10, 20]
+SPEC = {"kind": "overlay", "stage": "pretrain", "metric": "loss", "y": "log"}
+RECIPE: dict[str, Any] = {
+    "recipe": "mine/loops",
+    "seeds": SEEDS,
+    "stages": {"pretrain": {"stage": "pretrain", "metrics": ["loss"]}},
+    "figures": {"figure-2": SPEC},
+}
+
+
+def point(form: str, loops: int) -> dict[str, Any]:
+    """A point whose loss at step t of seed k is (1 + k) / loops / (1 + t)."""
+    losses = [[(1 + seed) / loops / (1 + step) for seed in range(SEEDS)] for step in STEPS]
+    name = f"pretrain[form={form},loops={loops}]"
+    return {"name": name, "sets": {"": {"loss": losses[-1]}}, "steps": STEPS, "logged": {"loss": losses}}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run", RECIPE, [point(form, loops) for form in ("a", "b") for loops in (1, 2, 5)])
+
+
+def test_there_is_a_line_a_point_the_mean_over_its_seeds(run: Path) -> None:
+    figure, caption = drawn(run, overlay, **SPEC)
+    lines = {line.get_label(): line for line in figure.axes[0].lines}
+    assert list(lines) == ["a, 1", "a, 2", "a, 5", "b, 1", "b, 2", "b, 5"]
+    assert lines["a, 5"].get_xdata() == pytest.approx(STEPS)
+    assert lines["a, 5"].get_ydata() == pytest.approx([2 / 5 / (1 + step) for step in STEPS])
+    assert figure.axes[0].get_yscale() == "log" and figure.legends[0].get_title().get_text() == "form, loops"
+    assert caption == "pretrain: loss over the steps of the training, held out; mean and range over 3 seeds."
+
+
+def test_labels_that_all_points_share_are_left_out(run: Path) -> None:
+    figure, _ = drawn(run, overlay, **{**SPEC, "stage": "pretrain[form=a]"})
+    assert [line.get_label() for line in figure.axes[0].lines] == ["1", "2", "5"]
+    assert figure.legends[0].get_title().get_text() == "loops"
+
+
+def test_it_is_drawn_once_for_all_points(run: Path) -> None:
+    assert write_figures(run) == [run / "figures" / "figure-2.png"]
