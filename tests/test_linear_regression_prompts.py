@@ -113,3 +113,18 @@ def test_samples_make_a_finite_training_split_apart_from_the_test() -> None:
 def test_settings_that_are_no_regression_are_named(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ZooError, match=says):
         prompts(**settings)
+
+
+def test_a_split_is_known_by_its_law() -> None:
+    settings: dict[str, Any] = {"n": 5, "dim": 3, "test": 6, "layout": "gram"}
+    first = prompts(**settings).test.digest
+    assert first == prompts(**settings).test.digest
+    changes = (
+        {"n": 6},
+        {"spectrum": SPECTRUM},
+        {"weights": "identity"},
+        {"test": 7},
+        {"layout": "prompts"},
+        {"seed": 1},
+    )
+    assert len({first, *(prompts(**{**settings, **change}).test.digest for change in changes)}) == 7

@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from provenzoo.datasets.base import SPLITS, Dataset, Recent, Split, SplitName, Stream, digest
+from provenzoo.datasets.base import SPLITS, Dataset, Recent, Split, SplitName, Stream, law_digest
 from provenzoo.draws import derive, generator
 from provenzoo.errors import ZooError
 
@@ -48,9 +48,8 @@ class LinearRegressionPrompts(Dataset):
     ) -> None:
         self.seed, self.n, self.dim, self.layout = seed, n, dim, layout
         self.samples, self.count = samples, test
-        self._key = (seed, n, dim, layout, str(covariance), str(spectrum), rotate, weights, test)
+        self._law = (seed, n, dim, layout, str(covariance), str(spectrum), rotate, weights)
         self.covariance = self._covariance(covariance, spectrum, rotate)
-        self.written = torch.tensor(covariance or spectrum or [], dtype=torch.float64)
         root = torch.linalg.cholesky(self.covariance)
         identity = torch.eye(dim, dtype=torch.float64)
         self.weight_covariance = torch.cholesky_inverse(root) if weights == "matched" else identity
@@ -94,12 +93,14 @@ class LinearRegressionPrompts(Dataset):
 
     def prepare(self, split: SplitName) -> Split:
         if split == "test":
-            return TESTS.get(self._key, lambda: self._split("test", self.count))
+            return TESTS.get((*self._law, self.count), lambda: self._split("test", self.count))
         return self._split("train", self.samples or self.count)
 
     def _split(self, split: SplitName, count: int) -> Split:
-        drawn = self._draws(count, "prompts", SPLITS.index(split))
-        return Split(*self._prompts(*drawn), made_from=digest(self.written, *drawn))
+        index = SPLITS.index(split)
+        witness = torch.randint(2**31, (16,), generator=generator(self.seed, "prompts", index))
+        made_from = law_digest(type(self).__name__, split, count, *self._law, drawn=witness)
+        return Split(*self._prompts(*self._draws(count, "prompts", index)), made_from=made_from)
 
     def _draws(self, count: int, purpose: str, index: int) -> tuple[Tensor, ...]:
         """Bartlett's factors, or white examples with the query `[count, dim, n + 1]` and weights `[count, 1, dim]`."""
