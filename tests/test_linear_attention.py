@@ -141,7 +141,9 @@ def test_a_block_that_is_held_several_times_is_saved_once_and_comes_back_shared(
     assert (tmp_path / "model.safetensors").stat().st_size < 3 * 8 * (DIM**2 + DIM) + 500
 
 
-@pytest.mark.parametrize("settings", [{"loops": 0}, {"loops": 2, "dim": 0}, {"loops": 2, "std": -1.0}])
+@pytest.mark.parametrize(
+    "settings", [{"loops": 0}, {"loops": 2, "dim": 0}, {"loops": 2, "std": -1.0}, {"loops": 2, "diagonal": [1.0, 2.0]}]
+)
 def test_settings_that_are_no_model_are_named(settings: dict[str, Any]) -> None:
     with pytest.raises(ZooError, match=next(key for key in reversed(settings))):
         provenzoo.create_model("looped-linear-attention", **{"dim": 3, **settings})

@@ -18,6 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from provenzoo.errors import ZooError
 from provenzoo.models.base import Count, Groups, Model
 
 Form = Literal["theory", "symmetric", "full"]
@@ -45,8 +46,10 @@ class LinearAttention(Model, nn.Module):
     ) -> None:
         super().__init__()
         self.dim, self.form, self.compute = dim, form, compute
-        start = torch.as_tensor(diagonal, dtype=torch.float32).expand(dim).diag()
-        self.query = nn.Parameter(start + std * torch.randn(*stack, dim, dim))
+        start = torch.as_tensor(diagonal, dtype=torch.float32)
+        if start.dim() and len(start) != dim:
+            raise ZooError(f"diagonal has {len(start)} values, but dim is {dim}")
+        self.query = nn.Parameter(start.expand(dim).diag() + std * torch.randn(*stack, dim, dim))
         if form == "full":
             self.value = nn.Parameter(std * torch.randn(*stack, dim, dim))
         else:
