@@ -1,4 +1,4 @@
-"""The recipes of Gatmiry et al. 2024: what is exact holds, and gradient flow follows its exact solution."""
+"""The recipes of Gatmiry et al. 2024: gradient flow follows its exact solution, and every claim holds."""
 
 from pathlib import Path
 from typing import Any
@@ -17,29 +17,26 @@ def falls_short(name: str, overrides: list[str], out: Path) -> list[str]:
     return [claim["id"] for claim in done.claims if not claim["holds"]]
 
 
-def test_the_bounds_hold_in_exact_arithmetic(tmp_path: Path) -> None:
-    assert falls_short("gatmiry2024/bounds", [], tmp_path) == []
-
-
-def test_the_forward_pass_is_gradient_descent(tmp_path: Path) -> None:
-    small = ["seeds=1", "stages.forward.data.test=50", "stages.closed-form.data.test=4000"]
-    assert falls_short("gatmiry2024/is-gradient-descent", small, tmp_path) == []
+def flow_of_a(step: float, until: float) -> list[float]:
+    """The loss every 0.1 on `da/dt = -f'(a) / dim`, f the loss polynomial of n = 100 and two loops, by Euler's method."""
+    polynomial = wishart.loss_polynomial(100, 10, 2)
+    loss, slope = ([float(c) for c in p] for p in (polynomial, wishart.derivative(polynomial)))
+    a, losses = 0.005, []
+    for k in range(round(until / step) + 1):
+        if k % round(0.1 / step) == 0:
+            losses.append(sum(c * a**i for i, c in enumerate(loss)))
+        a -= step * sum(c * a**i for i, c in enumerate(slope)) / 10
+    return losses
 
 
 def test_gradient_flow_follows_the_exact_flow_of_a_multiple_of_the_identity(tmp_path: Path) -> None:
-    """da/dt = -f'(a) / dim, f the loss polynomial, by Euler steps 200 times smaller."""
+    """To the sampling of its Gram matrices with its own step, and to Euler's error with one 200 times smaller."""
     small = ["seeds=1", "stages.flow.steps=100"]
     assert falls_short("gatmiry2024/gradient-flow", small, tmp_path) == []
-    polynomial = wishart.loss_polynomial(100, 10, 2)
-    loss, slope = ([float(c) for c in p] for p in (polynomial, wishart.derivative(polynomial)))
-    a, small_step = 0.005, 1e-4
-    exact = []
-    for step in range(20_001):
-        if step % 1000 == 0:
-            exact.append(sum(c * a**k for k, c in enumerate(loss)))
-        a -= small_step * sum(c * a**k for k, c in enumerate(slope)) / 10
     measured = read_json(tmp_path / "stages" / "flow" / "metrics.json")["series"]["values"]["loss"]
-    assert [values[0] for values in measured] == pytest.approx(exact, rel=0.05)
+    losses = [values[0] for values in measured]
+    assert losses == pytest.approx(flow_of_a(0.02, 2.0), rel=0.02)
+    assert losses == pytest.approx(flow_of_a(0.0001, 2.0), rel=0.1)
 
 
 def test_a_training_that_explodes_is_told_by_seed_and_step(tmp_path: Path) -> None:
