@@ -207,7 +207,7 @@ def test_an_unknown_recipe_offers_the_nearest(recipes) -> None:
             "claims: {x: {says: a, metric: {steps: [a.b]}, holds: '> 0'}}\n",
             "metric.steps: must hold at least 2, holds 1",
         ),
-        ("figures: {f: {kind: curvez, stage: train}}\n", "figures.f.kind: must be 'curves', 'bars'"),
+        ("figures: {f: {kind: curvez, stage: train}}\n", "figures.f.kind: must be 'curves', 'overlay', 'bars'"),
         ("figures: {f: {kind: curves, stag: train}}\n", "figures.f: unknown key 'stag'; did you mean 'stage'"),
         ("note: .inf\n", "note: inf is no finite number"),
     ],
