@@ -1,0 +1,164 @@
+"""How near a student is to its teacher `f*(X) = sigma(V* X S*)` (Zhang, Zhao, Gu, Cao, Theorems 3.1 and 3.2).
+
+Outputs and targets are `[..., N, M, D]`, V* and W_V `[..., M, d]`, S* and S `[..., D, D]`; each function gives `[...]`.
+"""
+
+import torch
+from torch import Tensor
+
+from provenzoo.errors import ZooError
+from provenzoo.models.activations import activate
+
+
+def half_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The loss `1/2 |Y - TF(X)|_F^2`, summed over M and D, mean over the items: `[..., N, M, D] -> [...]`."""
+    if outputs.shape != targets.shape:
+        raise ZooError(
+            f"the student's outputs are {_by(outputs)} an item, its targets {_by(targets)}; "
+            "teacher and student differ in what they give"
+        )
+    return (outputs - targets).square().sum((-2, -1)).mean(-1) / 2
+
+
+def excess_loss(
+    outputs: Tensor, inputs: Tensor, true_value: Tensor, true_attention: Tensor, true_slope: Tensor
+) -> Tensor:
+    """The noise-free excess `1/2 E |f*(X) - TF(X)|_F^2`: never negative, and smooth over training."""
+    return half_squared_error(outputs, _teacher(inputs, true_value, true_attention, true_slope))
+
+
+def excess_loss_cancelled(
+    outputs: Tensor, targets: Tensor, inputs: Tensor, true_value: Tensor, true_attention: Tensor, true_slope: Tensor
+) -> Tensor:
+    """The excess `1/2 E (|Y - TF(X)|^2 - |Y - f*(X)|^2)` on the same draws (Sec. 4.1), whatever Y is; may be negative."""
+    teacher = _teacher(inputs, true_value, true_attention, true_slope)
+    return half_squared_error(outputs, targets) - half_squared_error(teacher, targets)
+
+
+def excess_by_moments(
+    value: Tensor,
+    attention_scores: Tensor,
+    true_value: Tensor,
+    true_attention: Tensor,
+    response: Tensor,
+    token_mean: Tensor,
+    token_variance: Tensor,
+) -> Tensor:
+    """`|1/2 E (|BX - W X S|^2 - |BX - V* X S*|^2)|` of identity activations, exactly, from the tokens' first two moments.
+
+    The entries of X are independent with `token_mean` and `token_variance`; `response` is B `[..., M, d]`.
+    """
+
+    def loss(weight: Tensor, scores: Tensor) -> Tensor:
+        eye = torch.eye(scores.shape[-1], dtype=scores.dtype, device=scores.device)
+        # Entry [m, i] of BX - WXS is the sum over (j, k) of (B_mj I_ki - W_mj S_ki) X_jk
+        norms = response.square().sum(-1)[..., None] * eye.square().sum(-2)
+        norms = norms - 2 * (response * weight).sum(-1)[..., None] * (eye * scores).sum(-2)[..., None, :]
+        norms = norms + weight.square().sum(-1)[..., None] * scores.square().sum(-2)[..., None, :]
+        sums = response.sum(-1)[..., None] - weight.sum(-1)[..., None] * scores.sum(-2)[..., None, :]
+        each = token_variance[..., None, None] * norms + (token_mean[..., None, None] * sums).square()
+        return each.sum((-2, -1)) / 2
+
+    return (loss(value, attention_scores) - loss(true_value, true_attention)).abs()
+
+
+def cosine_to_truth(value: Tensor, true_value: Tensor) -> Tensor:
+    """The cosine of W_V and V* as vectors."""
+    inner = (value * true_value).sum((-2, -1))
+    size = value.square().sum((-2, -1)).sqrt() * true_value.square().sum((-2, -1)).sqrt()
+    return inner / size.clamp(min=torch.finfo(value.dtype).tiny)
+
+
+def value_distance(value: Tensor, true_value: Tensor) -> Tensor:
+    """`|W_V - V*|_F`."""
+    return (value - true_value).square().sum((-2, -1)).sqrt()
+
+
+def score_distance(attention_scores: Tensor, true_attention: Tensor) -> Tensor:
+    """`|S - S*|_F`."""
+    return (attention_scores - true_attention).square().sum((-2, -1)).sqrt()
+
+
+def group_mass(attention_scores: Tensor, true_attention: Tensor) -> Tensor:
+    """The softmax mass on the right tokens, mean over the columns: K p where S has the pattern of Lemma D.2."""
+    return (attention_scores * (true_attention > 0)).sum(-2).mean(-1)
+
+
+# --- the pattern of Lemma D.2: W_V = C1 V*, P^T W_KQ P = C2 on a column's group and -C3 elsewhere ---------------------
+
+
+def value_coefficient(value: Tensor, true_value: Tensor) -> Tensor:
+    """C1, by least squares."""
+    return (value * true_value).sum((-2, -1)) / true_value.square().sum((-2, -1))
+
+
+def group_coefficient(position_scores: Tensor, true_attention: Tensor) -> Tensor:
+    """C2: the mean logit on the groups."""
+    group = (true_attention > 0).to(position_scores)
+    return (position_scores * group).sum((-2, -1)) / group.sum((-2, -1))
+
+
+def rest_coefficient(position_scores: Tensor, true_attention: Tensor) -> Tensor:
+    """C3: less the mean logit outside the groups."""
+    rest = (true_attention == 0).to(position_scores)
+    return -(position_scores * rest).sum((-2, -1)) / rest.sum((-2, -1))
+
+
+def value_residual(value: Tensor, true_value: Tensor) -> Tensor:
+    """`|W_V - C1 V*|_F / |W_V|_F`; 0 at W_V = 0."""
+    scale = value_coefficient(value, true_value)[..., None, None]
+    return _relative(value - scale * true_value, value)
+
+
+def score_residual(position_scores: Tensor, true_attention: Tensor) -> Tensor:
+    """The distance of `P^T W_KQ P` to its pattern over its norm; 0 at W_KQ = 0."""
+    inside = group_coefficient(position_scores, true_attention)[..., None, None]
+    outside = -rest_coefficient(position_scores, true_attention)[..., None, None]
+    return _relative(position_scores - torch.where(true_attention > 0, inside, outside), position_scores)
+
+
+# --- full attention, and images ---------------------------------------------------------------------------------------
+
+
+def position_block_ratio(attention: Tensor, true_attention: Tensor) -> Tensor:
+    """The norm of W_KQ's position block over the largest norm of its three other blocks (Fig. 1): `[..., d + D, d + D]`."""
+    dim = attention.shape[-1] - true_attention.shape[-1]
+    rows = attention.split([dim, true_attention.shape[-1]], -2)
+    norms = [torch.linalg.matrix_norm(b) for row in rows for b in row.split([dim, true_attention.shape[-1]], -1)]
+    others = torch.stack(norms[:-1]).amax(0)
+    return norms[-1] / others.clamp(min=torch.finfo(attention.dtype).tiny)
+
+
+def key_error(attention_scores: Tensor, true_attention: Tensor) -> Tensor:
+    """How far each key's scores are from the truth, `[..., D]`: the norm of its row of S - S* (1/3 where it is never read)."""
+    return (attention_scores - true_attention).square().sum(-1).sqrt()
+
+
+def corner_key_error(attention_scores: Tensor, true_attention: Tensor) -> Tensor:
+    """The least `key_error` of the four corner patches of a square image."""
+    grid = _square(key_error(attention_scores, true_attention))
+    return grid[..., :: grid.shape[-1] - 1, :: grid.shape[-1] - 1].amin((-2, -1))
+
+
+def interior_key_error(attention_scores: Tensor, true_attention: Tensor) -> Tensor:
+    """The largest `key_error` of the patches that do not lie at the border of a square image."""
+    return _square(key_error(attention_scores, true_attention))[..., 1:-1, 1:-1].amax((-2, -1))
+
+
+def _square(keys: Tensor) -> Tensor:
+    side = round(keys.shape[-1] ** 0.5)
+    return keys.unflatten(-1, (side, side))
+
+
+def _teacher(inputs: Tensor, value: Tensor, attention: Tensor, slope: Tensor) -> Tensor:
+    value, attention, slope = (tensor.to(inputs.dtype) for tensor in (value, attention, slope))
+    return activate(value.unsqueeze(-3) @ (inputs @ attention.unsqueeze(-3)), slope[..., None, None, None])
+
+
+def _relative(residual: Tensor, whole: Tensor) -> Tensor:
+    size = whole.square().sum((-2, -1)).sqrt()
+    return residual.square().sum((-2, -1)).sqrt() / size.clamp(min=torch.finfo(whole.dtype).tiny)
+
+
+def _by(tensor: Tensor) -> str:
+    return " x ".join(str(size) for size in tensor.shape[-2:])
