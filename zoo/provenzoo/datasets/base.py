@@ -98,7 +98,7 @@ class Recent:
 class Dataset:
     """Base of every data set: a subclass gives `shapes`, `prepare` and, if it has classes, `class_names`."""
 
-    loss: ClassVar[str] = "cross-entropy"
+    loss: str = "cross-entropy"
     derived: ClassVar[tuple[str, ...]] = ()
     """The arguments that `resolved` gives."""
     seed: int

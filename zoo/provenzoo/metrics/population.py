@@ -2,8 +2,9 @@
 
 Row m and column i of the two outputs are `sigma(z)` and `sigma(u)` with z, u jointly Gaussian: variances
 `a = |w_m|^2 |s_i|^2` and `b = |v_m|^2 |s*_i|^2`, covariance `c = <w_m, v_m> <s_i, s*_i>`. With slope k below zero,
-`sigma(z) = A z + B |z|`, A = (1 + k) / 2, B = (1 - k) / 2, and `E |z||u| = (2 / pi) (sqrt(ab - c^2) + c arcsin(c / sqrt(ab)))`
-(Zhang, Zhao, Gu, Cao, Lemma F.5; the arc-cosine kernel of Cho and Saul 2009). Shapes: W, V `[..., M, d]`, S, S* `[..., D, D]`.
+`sigma(z) = A z + B |z|`, A = (1 + k) / 2, B = (1 - k) / 2, and
+`E |z||u| = (2 / pi) (sqrt(ab - c^2) + c arcsin(c / sqrt(ab)))` (Zhang, Zhao, Gu, Cao, Lemma F.5; the arc-cosine kernel
+of Cho and Saul 2009). Shapes: W, V `[..., M, d]`, S, S* `[..., D, D]`.
 """
 
 import math
@@ -46,18 +47,6 @@ def kernel(moments: Moments, slope: Tensor) -> Tensor:
     return line**2 * moments.c + fold**2 * absolute
 
 
-def kernel_slopes(moments: Moments, slope: Tensor) -> tuple[Tensor, Tensor]:
-    """The derivatives of `kernel` by c and by a, `[..., M, D]`.
-
-    Where z is zero (at the start) sigma'(z) is 1, so that the derivative by c is `E sigma'(u) = A`.
-    """
-    line, fold = _parts(slope)
-    by_c = line**2 + fold**2 * (2 / math.pi) * moments.correlation().arcsin()
-    by_a = fold**2 / math.pi * moments.root() / moments.a
-    still = moments.a == 0
-    return torch.where(still, line, by_c), torch.where(still, 0.0, by_a)
-
-
 def power(slope: Tensor) -> Tensor:
     """h with `E sigma(z)^2 = h a`: 1 for the identity, 1/2 for ReLU; `[..., 1, 1]`."""
     line, fold = _parts(slope)
@@ -78,8 +67,8 @@ def loss_over_tail_constant(
 ) -> Tensor:
     """`4 L / (K (D - K) D)`, `[...]`; in the tail `1 / (eta t)`.
 
-    The paper's Theorem 3.1 has `D^4` in the place of `(D - K) D`. Following the gradient flow of the logits' gap g =
-    C2 + C3 near p = 1/K, with W_V at its stationary scale, gives `L = K (D - K) D / (4 eta t)` for every M, V* and sigma.
+    The paper's Theorem 3.1 has `D^4` in the place of `(D - K) D`. Following the gradient flow of the logits' gap
+    C2 + C3 near p = 1/K, with W_V at its stationary scale, gives `L = K (D - K) D / (4 eta t)` whatever M, V*, sigma.
     """
     loss = population_loss(value, attention_scores, true_value, true_attention, true_slope)
     tokens, group = true_attention.shape[-1], (true_attention > 0).sum((-2, -1)) / true_attention.shape[-1]

@@ -10,14 +10,17 @@ from provenzoo.errors import ZooError
 from provenzoo.models.activations import activate
 
 
-def half_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The loss `1/2 |Y - TF(X)|_F^2`, summed over M and D, mean over the items: `[..., N, M, D] -> [...]`."""
+def half_squared_error(outputs: Tensor, targets: Tensor, *, dims: int = 2) -> Tensor:
+    """The loss `1/2 |Y - TF(X)|_F^2`, summed over M and D, mean over the items: `[..., N, M, D] -> [...]`.
+
+    An item has `dims` dimensions; with 1, items are vectors `[..., N, K]`.
+    """
     if outputs.shape != targets.shape:
         raise ZooError(
             f"the student's outputs are {_by(outputs)} an item, its targets {_by(targets)}; "
             "teacher and student differ in what they give"
         )
-    return (outputs - targets).square().sum((-2, -1)).mean(-1) / 2
+    return (outputs - targets).square().flatten(-dims).sum(-1).mean(-1) / 2
 
 
 def excess_loss(
@@ -30,7 +33,7 @@ def excess_loss(
 def excess_loss_cancelled(
     outputs: Tensor, targets: Tensor, inputs: Tensor, true_value: Tensor, true_attention: Tensor, true_slope: Tensor
 ) -> Tensor:
-    """The excess `1/2 E (|Y - TF(X)|^2 - |Y - f*(X)|^2)` on the same draws (Sec. 4.1), whatever Y is; may be negative."""
+    """The excess `1/2 E (|Y - TF(X)|^2 - |Y - f*(X)|^2)` on the same draws (Sec. 4.1), for any Y; may be negative."""
     teacher = _teacher(inputs, true_value, true_attention, true_slope)
     return half_squared_error(outputs, targets) - half_squared_error(teacher, targets)
 
@@ -40,26 +43,30 @@ def excess_by_moments(
     attention_scores: Tensor,
     true_value: Tensor,
     true_attention: Tensor,
-    response: Tensor,
     token_mean: Tensor,
     token_variance: Tensor,
+    response: Tensor | None = None,
 ) -> Tensor:
-    """`|1/2 E (|BX - W X S|^2 - |BX - V* X S*|^2)|` of identity activations, exactly, from the tokens' first two moments.
+    """`|1/2 E (|Y - W X S|^2 - |Y - V* X S*|^2)|` of identity activations, exactly, from the tokens' first two moments.
 
-    The entries of X are independent with `token_mean` and `token_variance`; `response` is B `[..., M, d]`.
+    The entries of X are independent with `token_mean` and `token_variance`. `Y = B X` with the `response` B `[..., M,
+    d]`; without one Y is the teacher's.
     """
+    truth = (true_value, true_attention)
+    known = truth if response is None else (response, torch.eye(true_attention.shape[-1]).to(true_attention))
+    moments = (token_mean[..., None, None], token_variance[..., None, None])
+    losses = [_distance_by_moments(known, student, *moments) for student in ((value, attention_scores), truth)]
+    return (losses[0] - losses[1]).abs()
 
-    def loss(weight: Tensor, scores: Tensor) -> Tensor:
-        eye = torch.eye(scores.shape[-1], dtype=scores.dtype, device=scores.device)
-        # Entry [m, i] of BX - WXS is the sum over (j, k) of (B_mj I_ki - W_mj S_ki) X_jk
-        norms = response.square().sum(-1)[..., None] * eye.square().sum(-2)
-        norms = norms - 2 * (response * weight).sum(-1)[..., None] * (eye * scores).sum(-2)[..., None, :]
-        norms = norms + weight.square().sum(-1)[..., None] * scores.square().sum(-2)[..., None, :]
-        sums = response.sum(-1)[..., None] - weight.sum(-1)[..., None] * scores.sum(-2)[..., None, :]
-        each = token_variance[..., None, None] * norms + (token_mean[..., None, None] * sums).square()
-        return each.sum((-2, -1)) / 2
 
-    return (loss(value, attention_scores) - loss(true_value, true_attention)).abs()
+def _distance_by_moments(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], mean: Tensor, variance: Tensor) -> Tensor:
+    """`1/2 E |V X S - W X R|_F^2` of `a` = (V, S) and `b` = (W, R), whose entry [m, i] is linear in X."""
+    (v, s), (w, r) = a, b
+    rows = [(x * y).sum(-1).unsqueeze(-1) for x, y in ((v, v), (v, w), (w, w))]
+    columns = [(x * y).sum(-2).unsqueeze(-2) for x, y in ((s, s), (s, r), (r, r))]
+    spread = rows[0] * columns[0] - 2 * rows[1] * columns[1] + rows[2] * columns[2]
+    shift = v.sum(-1).unsqueeze(-1) * s.sum(-2).unsqueeze(-2) - w.sum(-1).unsqueeze(-1) * r.sum(-2).unsqueeze(-2)
+    return (variance * spread + (mean * shift).square()).sum((-2, -1)) / 2
 
 
 def cosine_to_truth(value: Tensor, true_value: Tensor) -> Tensor:
@@ -121,7 +128,7 @@ def score_residual(position_scores: Tensor, true_attention: Tensor) -> Tensor:
 
 
 def position_block_ratio(attention: Tensor, true_attention: Tensor) -> Tensor:
-    """The norm of W_KQ's position block over the largest norm of its three other blocks (Fig. 1): `[..., d + D, d + D]`."""
+    """The norm of W_KQ's position block over the largest of its three others (Fig. 1): `[..., d + D, d + D]`."""
     dim = attention.shape[-1] - true_attention.shape[-1]
     rows = attention.split([dim, true_attention.shape[-1]], -2)
     norms = [torch.linalg.matrix_norm(b) for row in rows for b in row.split([dim, true_attention.shape[-1]], -1)]
@@ -130,7 +137,7 @@ def position_block_ratio(attention: Tensor, true_attention: Tensor) -> Tensor:
 
 
 def key_error(attention_scores: Tensor, true_attention: Tensor) -> Tensor:
-    """How far each key's scores are from the truth, `[..., D]`: the norm of its row of S - S* (1/3 where it is never read)."""
+    """How far each key's scores are from the truth, `[..., D]`: the norm of its row of S - S*, 1/3 if never read."""
     return (attention_scores - true_attention).square().sum(-1).sqrt()
 
 

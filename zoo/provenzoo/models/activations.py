@@ -1,7 +1,7 @@
 """The activations of the teacher-student theory: piecewise linear, with slope 1 at zero.
 
-Zhang, Zhao, Gu, Cao, "Transformers trained via gradient descent can provably learn a class of teacher models", start from
-W_V = 0, where every preactivation is zero. PyTorch's `relu` has slope 0 there and would never learn.
+Zhang, Zhao, Gu, Cao, "Transformers trained via gradient descent can provably learn a class of teacher models", start
+from W_V = 0, where every preactivation is zero. PyTorch's `relu` has slope 0 there and would never learn.
 """
 
 from typing import Annotated, Literal

@@ -29,15 +29,21 @@ def load(name: str, *, seed: int | None = None, **adapt: Any) -> nn.Module:
 
 
 def restore(found: fetch.Checkpoint, seed: int, node: dict[str, Any] | None = None) -> nn.Module:
-    """The module of one seed, built from config.json (or `node`, an adaptation of its model) and filled strictly."""
+    """The module of one seed, built from config.json (or `node`, an adaptation of its model) and filled strictly.
+
+    It has the precision in which it was trained.
+    """
     wanted: dict[str, Any] = node or found.config["model"]
     bound = components.check("models", wanted, f"{found.reference}: model")
     check_adaptable(found.config["model"], wanted, f"{found.reference}: model")
     with seeded(seed, "init"):
         filled = {key: value for key, value in found.config["filled"].items() if key not in wanted}
         model = bound.build(seed=seed, **filled)
+    state = found.state(seed)
+    if kinds := {tensor.dtype for tensor in state.values() if tensor.is_floating_point()}:
+        model.to(max(kinds, key=lambda kind: kind.itemsize))
     try:
-        load_merged(model, found.state(seed))
+        load_merged(model, state)
     except ZooError as error:
         raise ZooError(f"{found.reference}: {error}") from None
     return model

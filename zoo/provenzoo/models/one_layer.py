@@ -1,10 +1,10 @@
 """One-layer transformers as students of a teacher, without residual connections, MLP or head.
 
-Zhang, Zhao, Gu, Cao, "Transformers trained via gradient descent can provably learn a class of teacher models": inputs are
-token matrices X `[d, D]`, a token a column, with orthonormal positional encodings P `[D, D]` beside them.
+Zhang, Zhao, Gu, Cao, "Transformers trained via gradient descent can provably learn a class of teacher models": inputs
+are token matrices X `[d, D]`, a token a column, with orthonormal positional encodings P `[D, D]` beside them.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,21 @@ def orthonormal(size: int) -> Tensor:
     return (q * r.diagonal().sign()).float()
 
 
-class PositionAttention(Model, nn.Module):
+class _WithPositions(Model, nn.Module):
+    """A buffer `positions` P `[D, D]` that is orthonormal in the dtype that the module has, not in float32 alone."""
+
+    positions: Tensor
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        if self.positions.dtype == torch.float64:
+            eye = torch.eye(self.positions.shape[-1]).to(self.positions)
+            for _ in range(2):  # Newton's iteration for the nearest orthonormal matrix
+                self.positions = self.positions @ (3 * eye - self.positions.mT @ self.positions) / 2
+        return self
+
+
+class PositionAttention(_WithPositions):
     """`TF = sigma(W_V X softmax(P^T W_KQ P / sqrt(D)))` (Eq. 2.4), the softmax over each column; zero at the start.
 
     `attention` is W_KQ `[D, D]`, `value` is W_V `[M, d]`. The scores depend on positions alone.
@@ -43,7 +57,6 @@ class PositionAttention(Model, nn.Module):
         self.slope = slope_of(activation, leak)
         self.value = nn.Parameter(torch.zeros(features, dim))
         self.attention = nn.Parameter(torch.zeros(tokens, tokens))
-        self.positions: Tensor
         self.register_buffer("positions", orthonormal(tokens))
 
     def position_scores(self) -> Tensor:
@@ -76,7 +89,7 @@ def _apply(value: Tensor, x: Tensor, scores: Tensor) -> Tensor:
     return value.unsqueeze(1) @ mixed
 
 
-class SelfAttention(Model, nn.Module):
+class SelfAttention(_WithPositions):
     """`TF = sigma(W_V Z softmax(Z^T W_KQ Z / sqrt(D)))` with `Z = [X; P]` (Eq. 2.3): full attention; zero at the start.
 
     `attention` is W_KQ `[d + D, d + D]`, `value` is W_V `[M, d + D]`; the last D rows and columns belong to positions.
@@ -98,7 +111,6 @@ class SelfAttention(Model, nn.Module):
         self.slope = slope_of(activation, leak)
         self.value = nn.Parameter(torch.zeros(features, dim + tokens))
         self.attention = nn.Parameter(torch.zeros(dim + tokens, dim + tokens))
-        self.positions: Tensor
         self.register_buffer("positions", orthonormal(tokens))
 
     def forward(self, x: Tensor) -> Tensor:

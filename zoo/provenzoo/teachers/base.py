@@ -1,6 +1,7 @@
 """What a teacher is: a function of token matrices that tells its own ground truth."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -11,23 +12,21 @@ from provenzoo.models.activations import Activation, activate, slope_of
 class Teacher:
     """Base of every teacher, drawn for one seed. Calling it maps inputs to targets, item by item."""
 
-    loss: ClassVar[str] = "half-squared-error"
-
     @property
     def truth(self) -> dict[str, Tensor]:
         """What a student should find, named as the student's groups are; empty where it is not known."""
         return {}
 
     @property
-    def shapes(self) -> dict[str, int | str | float]:
+    def shapes(self) -> dict[str, Any]:
         """The arguments of a student that the teacher decides."""
         return {}
 
-    def check_inputs(self, dim: int, tokens: int) -> None:
-        """Raise a ZooError where the teacher does not take inputs `[d, D]`."""
+    def check_inputs(self, shapes: Mapping[str, int]) -> None:
+        """Raise a ZooError where the teacher does not take inputs of these shapes (`dim`, `tokens`)."""
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """`[..., d, D] -> [..., M, D]`, without a gradient."""
+        """A batch of inputs to a batch of targets, without a gradient: `[B, ...] -> [B, ...]`."""
         raise NotImplementedError
 
 
@@ -47,19 +46,19 @@ class BilinearTeacher(Teacher):
         return {"value": self.value, "attention": self.attention, "slope": self.value.new_tensor(self.slope)}
 
     @property
-    def shapes(self) -> dict[str, int | str | float]:
+    def shapes(self) -> dict[str, Any]:
         leak = {"leak": self.leak} if self.activation == "leaky-relu" else {}
         return {"features": self.value.shape[0], "activation": self.activation, **leak}
 
-    def check_inputs(self, dim: int, tokens: int) -> None:
-        own = (self.value.shape[1], self.attention.shape[0])
-        if (dim, tokens) != own:
-            raise ZooError(
-                f"the teacher reads {own[1]} tokens of dimension {own[0]}, the inputs have {tokens} of {dim}; "
-                "set `tokens` and `dim` alike on both"
-            )
+    def check_inputs(self, shapes: Mapping[str, int]) -> None:
+        own = {"dim": self.value.shape[1], "tokens": self.attention.shape[0]}
+        for name, size in own.items():
+            if shapes.get(name) != size:
+                given = f"{name} {shapes[name]}" if name in shapes else f"no {name}"
+                raise ZooError(f"the teacher has {name} {size}, its inputs have {given}; give both the same")
 
     def __call__(self, inputs: Tensor) -> Tensor:
+        """`[..., d, D] -> [..., M, D]`."""
         value, attention = self.value.to(inputs), self.attention.to(inputs)
         return bilinear(inputs, value, attention, self.slope)
 

@@ -45,8 +45,8 @@ Edge = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_leng
 class GraphConv(BilinearTeacher):
     """A graph convolution (Example 2.2): `S* = D^{-1/2} A D^{-1/2}` of a regular graph with self-loops, K = degree + 1.
 
-    The graph is a cycle of `tokens` nodes, or that of `edges` (pairs of nodes, undirected) or `adjacency` (rows of 0 and
-    1). An edge given twice and a self-loop count once.
+    The graph is a cycle of `tokens` nodes, or that of `edges` (pairs of nodes, undirected) or `adjacency` (rows of 0
+    and 1). An edge given twice and a self-loop count once.
     """
 
     def __init__(
@@ -71,7 +71,9 @@ def _of_edges(edges: list[list[int]] | None, nodes: int) -> Tensor:
     """The adjacency `[D, D]` of an edge list; of a cycle where there is none."""
     pairs = [[i, (i + 1) % nodes] for i in range(nodes)] if edges is None else edges
     if far := [pair for pair in pairs if max(pair) >= nodes]:
-        raise ZooError(f"graph-conv: edge {far[0]} names a node that is not among the {nodes} of `tokens` (0..{nodes - 1})")
+        raise ZooError(
+            f"graph-conv: edge {far[0]} names a node that is not among the {nodes} of `tokens` (0..{nodes - 1})"
+        )
     graph = torch.zeros(nodes, nodes)
     for a, b in pairs:
         graph[a, b] = graph[b, a] = 1
