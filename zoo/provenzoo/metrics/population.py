@@ -54,41 +54,41 @@ def power(slope: Tensor) -> Tensor:
 
 
 def population_loss(
-    value: Tensor, attention_scores: Tensor, true_value: Tensor, true_attention: Tensor, true_slope: Tensor
+    value: Tensor, scores: Tensor, true_value: Tensor, true_attention: Tensor, true_slope: Tensor
 ) -> Tensor:
     """`1/2 E |f*(X) - TF(X)|_F^2` over standard Gaussian X, exactly: `[...]`."""
-    moments = Moments.of(value, attention_scores, true_value, true_attention)
+    moments = Moments.of(value, scores, true_value, true_attention)
     each = power(true_slope) * (moments.a + moments.b) / 2 - kernel(moments, true_slope)
     return each.sum((-2, -1))
 
 
 def loss_over_tail_constant(
-    value: Tensor, attention_scores: Tensor, true_value: Tensor, true_attention: Tensor, true_slope: Tensor
+    value: Tensor, scores: Tensor, true_value: Tensor, true_attention: Tensor, true_slope: Tensor
 ) -> Tensor:
     """`4 L / (K (D - K) D)`, `[...]`; in the tail `1 / (eta t)`.
 
     The paper's Theorem 3.1 has `D^4` in the place of `(D - K) D`. Following the gradient flow of the logits' gap
     C2 + C3 near p = 1/K, with W_V at its stationary scale, gives `L = K (D - K) D / (4 eta t)` whatever M, V*, sigma.
     """
-    loss = population_loss(value, attention_scores, true_value, true_attention, true_slope)
+    loss = population_loss(value, scores, true_value, true_attention, true_slope)
     tokens, group = true_attention.shape[-1], (true_attention > 0).sum((-2, -1)) / true_attention.shape[-1]
     return 4 * loss / (group * (tokens - group) * tokens)
 
 
-def stationary_scale(attention_scores: Tensor, true_attention: Tensor, true_slope: Tensor) -> Tensor:
+def stationary_scale(scores: Tensor, true_attention: Tensor, true_slope: Tensor) -> Tensor:
     """C1* = F3 / (K p F1) of Lemma D.2: the C1 for which `C1 V*` fits best at these scores, `[...]`."""
     unit = torch.ones_like(true_attention[..., :1, :1])
-    moments = Moments.of(unit, attention_scores, unit, true_attention)
+    moments = Moments.of(unit, scores, unit, true_attention)
     return kernel(moments, true_slope).sum((-2, -1)) / (power(true_slope) * moments.a).sum((-2, -1))
 
 
 def phase(
-    value: Tensor, attention_scores: Tensor, true_value: Tensor, true_attention: Tensor, true_slope: Tensor
+    value: Tensor, scores: Tensor, true_value: Tensor, true_attention: Tensor, true_slope: Tensor
 ) -> Tensor:
     """The phase of training (App. D.2), `[...]`: 1 until `C1 >= 0.95 C1*`, 2 until `p >= 1 / (2 K)`, then 3."""
     scale = (value * true_value).sum((-2, -1)) / true_value.square().sum((-2, -1))
-    grown = scale >= 0.95 * stationary_scale(attention_scores, true_attention, true_slope)
-    found = (attention_scores * (true_attention > 0)).sum(-2).mean(-1) >= 0.5
+    grown = scale >= 0.95 * stationary_scale(scores, true_attention, true_slope)
+    found = (scores * (true_attention > 0)).sum(-2).mean(-1) >= 0.5
     return torch.where(found, 3.0, torch.where(grown, 2.0, 1.0))
 
 

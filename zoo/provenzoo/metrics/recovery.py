@@ -40,7 +40,7 @@ def excess_loss_cancelled(
 
 def excess_by_moments(
     value: Tensor,
-    attention_scores: Tensor,
+    scores: Tensor,
     true_value: Tensor,
     true_attention: Tensor,
     token_mean: Tensor,
@@ -55,7 +55,7 @@ def excess_by_moments(
     truth = (true_value, true_attention)
     known = truth if response is None else (response, torch.eye(true_attention.shape[-1]).to(true_attention))
     moments = (token_mean[..., None, None], token_variance[..., None, None])
-    losses = [_distance_by_moments(known, student, *moments) for student in ((value, attention_scores), truth)]
+    losses = [_distance_by_moments(known, student, *moments) for student in ((value, scores), truth)]
     return (losses[0] - losses[1]).abs()
 
 
@@ -81,14 +81,14 @@ def value_distance(value: Tensor, true_value: Tensor) -> Tensor:
     return (value - true_value).square().sum((-2, -1)).sqrt()
 
 
-def score_distance(attention_scores: Tensor, true_attention: Tensor) -> Tensor:
+def score_distance(scores: Tensor, true_attention: Tensor) -> Tensor:
     """`|S - S*|_F`."""
-    return (attention_scores - true_attention).square().sum((-2, -1)).sqrt()
+    return (scores - true_attention).square().sum((-2, -1)).sqrt()
 
 
-def group_mass(attention_scores: Tensor, true_attention: Tensor) -> Tensor:
+def group_mass(scores: Tensor, true_attention: Tensor) -> Tensor:
     """The softmax mass on the right tokens, mean over the columns: K p where S has the pattern of Lemma D.2."""
-    return (attention_scores * (true_attention > 0)).sum(-2).mean(-1)
+    return (scores * (true_attention > 0)).sum(-2).mean(-1)
 
 
 # --- the pattern of Lemma D.2: W_V = C1 V*, P^T W_KQ P = C2 on a column's group and -C3 elsewhere ---------------------
@@ -99,16 +99,16 @@ def value_coefficient(value: Tensor, true_value: Tensor) -> Tensor:
     return (value * true_value).sum((-2, -1)) / true_value.square().sum((-2, -1))
 
 
-def group_coefficient(position_scores: Tensor, true_attention: Tensor) -> Tensor:
+def group_coefficient(logits: Tensor, true_attention: Tensor) -> Tensor:
     """C2: the mean logit on the groups."""
-    group = (true_attention > 0).to(position_scores)
-    return (position_scores * group).sum((-2, -1)) / group.sum((-2, -1))
+    group = (true_attention > 0).to(logits)
+    return (logits * group).sum((-2, -1)) / group.sum((-2, -1))
 
 
-def rest_coefficient(position_scores: Tensor, true_attention: Tensor) -> Tensor:
+def rest_coefficient(logits: Tensor, true_attention: Tensor) -> Tensor:
     """C3: less the mean logit outside the groups."""
-    rest = (true_attention == 0).to(position_scores)
-    return -(position_scores * rest).sum((-2, -1)) / rest.sum((-2, -1))
+    rest = (true_attention == 0).to(logits)
+    return -(logits * rest).sum((-2, -1)) / rest.sum((-2, -1))
 
 
 def value_residual(value: Tensor, true_value: Tensor) -> Tensor:
@@ -117,11 +117,11 @@ def value_residual(value: Tensor, true_value: Tensor) -> Tensor:
     return _relative(value - scale * true_value, value)
 
 
-def score_residual(position_scores: Tensor, true_attention: Tensor) -> Tensor:
+def score_residual(logits: Tensor, true_attention: Tensor) -> Tensor:
     """The distance of `P^T W_KQ P` to its pattern over its norm; 0 at W_KQ = 0."""
-    inside = group_coefficient(position_scores, true_attention)[..., None, None]
-    outside = -rest_coefficient(position_scores, true_attention)[..., None, None]
-    return _relative(position_scores - torch.where(true_attention > 0, inside, outside), position_scores)
+    inside = group_coefficient(logits, true_attention)[..., None, None]
+    outside = -rest_coefficient(logits, true_attention)[..., None, None]
+    return _relative(logits - torch.where(true_attention > 0, inside, outside), logits)
 
 
 # --- full attention, and images ---------------------------------------------------------------------------------------
@@ -136,20 +136,20 @@ def position_block_ratio(attention: Tensor, true_attention: Tensor) -> Tensor:
     return norms[-1] / others.clamp(min=torch.finfo(attention.dtype).tiny)
 
 
-def key_error(attention_scores: Tensor, true_attention: Tensor) -> Tensor:
+def key_error(scores: Tensor, true_attention: Tensor) -> Tensor:
     """How far each key's scores are from the truth, `[..., D]`: the norm of its row of S - S*, 1/3 if never read."""
-    return (attention_scores - true_attention).square().sum(-1).sqrt()
+    return (scores - true_attention).square().sum(-1).sqrt()
 
 
-def corner_key_error(attention_scores: Tensor, true_attention: Tensor) -> Tensor:
+def corner_key_error(scores: Tensor, true_attention: Tensor) -> Tensor:
     """The least `key_error` of the four corner patches of a square image."""
-    grid = _square(key_error(attention_scores, true_attention))
+    grid = _square(key_error(scores, true_attention))
     return grid[..., :: grid.shape[-1] - 1, :: grid.shape[-1] - 1].amin((-2, -1))
 
 
-def interior_key_error(attention_scores: Tensor, true_attention: Tensor) -> Tensor:
+def interior_key_error(scores: Tensor, true_attention: Tensor) -> Tensor:
     """The largest `key_error` of the patches that do not lie at the border of a square image."""
-    return _square(key_error(attention_scores, true_attention))[..., 1:-1, 1:-1].amax((-2, -1))
+    return _square(key_error(scores, true_attention))[..., 1:-1, 1:-1].amax((-2, -1))
 
 
 def _square(keys: Tensor) -> Tensor:
