@@ -82,9 +82,7 @@ def stationary_scale(scores: Tensor, true_attention: Tensor, true_slope: Tensor)
     return kernel(moments, true_slope).sum((-2, -1)) / (power(true_slope) * moments.a).sum((-2, -1))
 
 
-def phase(
-    value: Tensor, scores: Tensor, true_value: Tensor, true_attention: Tensor, true_slope: Tensor
-) -> Tensor:
+def phase(value: Tensor, scores: Tensor, true_value: Tensor, true_attention: Tensor, true_slope: Tensor) -> Tensor:
     """The phase of training (App. D.2), `[...]`: 1 until `C1 >= 0.95 C1*`, 2 until `p >= 1 / (2 K)`, then 3."""
     scale = (value * true_value).sum((-2, -1)) / true_value.square().sum((-2, -1))
     grown = scale >= 0.95 * stationary_scale(scores, true_attention, true_slope)
