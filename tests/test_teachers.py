@@ -103,6 +103,13 @@ def test_average_pooling_is_a_mean_over_each_pool_of_patches():
     torch.testing.assert_close(maps.flatten(2) @ pooling_scores(6, 3), pooled.flatten(2))
 
 
+def test_the_pooled_cnn_is_convolution_pooling_activation_and_a_linear_layer():
+    network = create_model("pooled-cnn", image_size=18, channels=2, num_classes=4, width=5)
+    images = torch.randn(3, 2, 18, 18)
+    hidden = torch.nn.functional.avg_pool2d(network.conv(images), 3).relu()
+    torch.testing.assert_close(network(images), network.head(hidden.flatten(1)))
+
+
 def test_the_pooled_cnns_first_layer_is_a_teacher_of_its_patches():
     network = create_model("pooled-cnn", image_size=9, channels=1, num_classes=4, width=5, activation="leaky-relu")
     truth, images = network.named_tensors(), torch.randn(3, 1, 9, 9)

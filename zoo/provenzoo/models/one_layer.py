@@ -85,8 +85,8 @@ class PositionAttention(_WithPositions):
 class _Bilinear(torch.autograd.Function):
     """`sigma(W X S)` with weights and scores that all items of a batch share, and its gradient by hand.
 
-    With tokens laid out `[d, B, D]` every product is one matrix product a replica: about twice as fast as autograd, which
-    multiplies item by item and sums their gradients afterwards.
+    With tokens laid out `[d, B, D]` every product is one matrix product a replica: about twice as fast as autograd,
+    which multiplies item by item and sums their gradients afterwards.
     """
 
     @staticmethod

@@ -1,12 +1,14 @@
 """The two-layer CNN of Zhang, Zhao, Gu, Cao, Sec. 4.2: convolution, average pooling, activation, linear layer."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from provenzoo.errors import ZooError
 from provenzoo.models.activations import Activation, Leak, activate, slope_of
 from provenzoo.models.base import Count, Groups, Model
+from provenzoo.models.mlp import Linear
 
 
 class PooledCNN(Model, nn.Module):
@@ -17,6 +19,7 @@ class PooledCNN(Model, nn.Module):
     """
 
     groups: Groups = {"conv": ["conv.*"], "head": ["head.*"]}
+    replicable: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -40,11 +43,25 @@ class PooledCNN(Model, nn.Module):
         self.activation: Activation = activation
         self.leak, self.slope = leak, slope_of(activation, leak)
         self.conv = nn.Conv2d(channels, width, patch, stride=patch, bias=False)
-        self.head = nn.Linear(width * (self.side // pool) ** 2, num_classes)
+        self.head = Linear(width * (self.side // pool) ** 2, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[B, C, H, W] -> [B, num_classes]`."""
-        return self.head(activate(F.avg_pool2d(self.conv(x), self.pool), self.slope).flatten(1))
+        """`[B, C, H, W] -> [B, num_classes]`, or with replicas `[R, B, ...]`.
+
+        Pooling and convolution commute: the patches of a pool are averaged first, which leaves one product a pool.
+        """
+        kernels = self.conv.weight.flatten(-3).unsqueeze(-3)
+        hidden = activate(kernels @ self._pooled_patches(x), self.slope)
+        return self.head(hidden.flatten(-2))
+
+    def _pooled_patches(self, x: Tensor) -> Tensor:
+        """The mean patch of each pool: `[..., C, H, W] -> [..., C * patch^2, pools]`."""
+        channels, patch = x.shape[-3], self.conv.kernel_size[0]
+        split = x.reshape(
+            -1, channels, self.side // self.pool, self.pool, patch, self.side // self.pool, self.pool, patch
+        )
+        mean = split.mean((3, 6)).permute(0, 1, 3, 5, 2, 4)
+        return mean.reshape(*x.shape[:-3], channels * patch**2, -1)
 
     def named_tensors(self) -> dict[str, Tensor]:
         return {

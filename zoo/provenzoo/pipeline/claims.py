@@ -82,7 +82,8 @@ Metric = Annotated[
     pydantic.Discriminator(
         _form,
         custom_error_type="form",
-        custom_error_message="write a path, {difference: [P, P]}, {ratio: [P, P]}, {steps: [P, axis]} or {slope: [P@*, tail]}",
+        custom_error_message="write a path, {difference: [P, P]}, {ratio: [P, P]}, {steps: [P, axis]} or "
+        "{slope: [P@*, tail]}",
     ),
 ]
 
@@ -391,7 +392,7 @@ def _slopes(path: str, tail: int | float, table: Table) -> Iterator[tuple[str, V
 
 
 def log_slope(steps: Sequence[int], values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """The least-squares slope of log(value) over log(step) and its standard error; null where a value is not above 0."""
+    """The least-squares slope of log(value) over log(step) and its standard error; null if a value is not above 0."""
     positive = [value for value in values if value is not None and value > 0]
     if len(positive) < len(values):
         return None, None

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
+from torch.nn import functional as F
 
 from provenzoo.errors import ZooError
-from provenzoo.models.activations import Activation, activate, slope_of
+from provenzoo.models.activations import Activation, slope_of
 
 
 class Teacher:
@@ -60,9 +61,4 @@ class BilinearTeacher(Teacher):
     def __call__(self, inputs: Tensor) -> Tensor:
         """`[..., d, D] -> [..., M, D]`."""
         value, attention = self.value.to(inputs), self.attention.to(inputs)
-        return bilinear(inputs, value, attention, self.slope)
-
-
-def bilinear(inputs: Tensor, value: Tensor, attention: Tensor, slope: float | Tensor) -> Tensor:
-    """`sigma(V X S)`: `[..., d, D], [M, d], [D, D] -> [..., M, D]`."""
-    return activate(value @ (inputs @ attention), slope)
+        return F.leaky_relu(value @ (inputs @ attention), self.slope)
