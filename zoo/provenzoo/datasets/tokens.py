@@ -105,6 +105,11 @@ class PatchTokens(Dataset):
     def shapes(self) -> dict[str, int]:
         return self._shapes
 
+    @property
+    def structure(self) -> dict[str, Tensor]:
+        """`mean_tokens` `[d, D]`, the mean held-out image in patches."""
+        return {"mean_tokens": self.test.inputs.mean(0)}
+
     def prepare(self, split: SplitName) -> Split:
         whole = self.images.prepare(split)
         patches = F.unfold(whole.inputs, self.patch, stride=self.patch)
