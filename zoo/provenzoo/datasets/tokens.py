@@ -3,7 +3,8 @@
 They have nothing to predict; `taught` gives them targets.
 """
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, lru_cache
 from typing import Annotated
 
 import torch
@@ -18,10 +19,27 @@ from provenzoo.errors import ZooError
 Count = Annotated[int, Field(ge=1)]
 
 
+AHEAD = 16
+"""Steps whose batches are drawn at once: for tiny batches a generator costs more than what it draws."""
+
+
+def ahead(draw: Callable[[int, int], tuple[Tensor, Tensor]]) -> Stream:
+    """A stream whose step s is a part of `draw(s // AHEAD, AHEAD * size)`; the last such draw is kept."""
+    keep = lru_cache(maxsize=1)(draw)
+
+    def batch(step: int, size: int) -> tuple[Tensor, Tensor]:
+        chunk, at = divmod(step, AHEAD)
+        inputs, targets = keep(chunk, AHEAD * size)
+        part = slice(at * size, (at + 1) * size)
+        return inputs[part], targets[part]
+
+    return Stream(batch)
+
+
 class DrawnTokens(Dataset):
     """Independent entries of one distribution: a fresh batch every step, or `samples` fixed ones; `test` held out.
 
-    Batches are drawn by (seed, "fresh", step), fixed ones and the held-out split by (seed, "tokens", split).
+    Batches are drawn by (seed, "fresh", step // 16), fixed ones and the held-out split by (seed, "tokens", split).
     """
 
     mean: float
@@ -48,7 +66,7 @@ class DrawnTokens(Dataset):
     def train(self) -> Split | Stream:
         if self.samples is not None:
             return self.prepare("train")
-        return Stream(lambda step, size: self._draw(size, generator(self.seed, "fresh", step)))
+        return ahead(lambda chunk, size: self._draw(size, generator(self.seed, "fresh", chunk)))
 
     def prepare(self, split: SplitName) -> Split:
         count = self.samples if split == "train" else self.held_out

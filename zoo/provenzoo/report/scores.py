@@ -1,7 +1,6 @@
 """Attention scores beside the truth, as in Figures 1, 3 and 5 of Zhang, Zhao, Gu, Cao."""
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -12,34 +11,36 @@ from provenzoo.report.style import AMBER, INK, SHARE, SIGNED, WIDTH, Array
 
 
 def scores(stages: list[StageView], run: RunView, spec: Spec, where: str) -> tuple[Figure, str]:
-    """For each point of a stage the true scores S* and, below them, the learned S, on one scale; keys are rows.
+    """The true scores S* and the learned S of each point of a stage, on one scale; keys are rows.
 
-    With `order: sets` tokens stand group by group.
+    A truth that all points share stands once, before them; else each stands above what was learned from it. With
+    `order: sets` tokens stand group by group.
     """
-    columns = min(len(stages), 6)
-    rows = -(-len(stages) // columns)
-    side = WIDTH / max(columns, 3)
-    figure = Figure(figsize=(WIDTH, 2 * rows * (side + 0.25)))
-    grid = figure.subplots(2 * rows, columns, squeeze=False)
-    for axes in grid.flat:
+    truths, learned = zip(*(_scores(stage, spec, where) for stage in stages), strict=True)
+    names = [", ".join(stage.labels.values()) or "learned" for stage in stages]
+    shared = all(np.array_equal(truth, truths[0]) for truth in truths)
+    rows = [[truths[0], *learned]] if shared else [truths, learned]
+    titles = ["truth", *names] if shared else [*(f"{name}: truth" for name in names), *["learned"] * len(names)]
+    scales = [truths[0].max()] * len(titles) if shared else [truth.max() for truth in truths] * 2
+    side = min(WIDTH / len(rows[0]), 3.6)
+    figure = Figure(figsize=(side * len(rows[0]), (side + 0.3) * len(rows)))
+    grid = figure.subplots(len(rows), len(rows[0]), squeeze=False)
+    matrices = [matrix for row in rows for matrix in row]
+    for axes, matrix, title, scale in zip(grid.flat, matrices, titles, scales, strict=True):
+        axes.imshow(matrix, cmap=SHARE, vmin=0, vmax=float(scale))
+        axes.set_title(title, fontsize=9)
         bare(axes)
-        axes.set_visible(False)
-    for number, stage in enumerate(stages):
-        top, column = 2 * (number // columns), number % columns
-        seed, learned = shown_tensor(stage, "scores", spec, where)
-        truth = stage.series["structure/true_attention"][seed]
-        order = _by_group(truth) if spec.order == "sets" else np.arange(len(truth))
-        name = ", ".join(stage.labels.values()) or stage.name
-        for row, (matrix, title) in enumerate(((truth, f"{name}: truth"), (learned, "learned"))):
-            axes: Axes = grid[top + row, column]
-            axes.set_visible(True)
-            axes.imshow(matrix[np.ix_(order, order)], cmap=SHARE, vmin=0, vmax=float(truth.max()))
-            axes.set_title(title, fontsize=9)
+    place = "first the teacher's, then the students'" if shared else "above the teachers', below the students'"
     ordered = " Tokens stand group by group." if spec.order == "sets" else ""
-    return (
-        figure,
-        f"Attention scores of {stages[0].base}: above the teacher's, below the student's; keys are rows.{ordered}",
-    )
+    return figure, f"Attention scores of {stages[0].base}: {place}; keys are rows.{ordered}"
+
+
+def _scores(stage: StageView, spec: Spec, where: str) -> tuple[Array, Array]:
+    """The true and the learned scores of the seed that is shown, in the order that is wanted."""
+    seed, learned = shown_tensor(stage, "scores", spec, where)
+    truth = stage.series["structure/true_attention"][seed]
+    order = _by_group(truth) if spec.order == "sets" else np.arange(len(truth))
+    return truth[np.ix_(order, order)], learned[np.ix_(order, order)]
 
 
 def weights(stages: list[StageView], run: RunView, spec: Spec, where: str) -> tuple[Figure, str]:
