@@ -428,8 +428,8 @@ def student_data(tokens: int, dim: int, seed: int = 0) -> Any:
 
 def our_student(data: list[Any], batch: int, steps: int) -> None:
     """Students of so many seeds at once, by the loop that a stage calls."""
-    import provenzoo
-    from provenzoo.metrics.measure import loss_function
+    from provenzoo.metrics.recovery import half_squared_error
+    from provenzoo.models.one_layer import PositionAttention
     from provenzoo.training.feed import make_feed
     from provenzoo.training.loop import train
     from provenzoo.training.optim import read_optim
@@ -449,10 +449,9 @@ def our_student(data: list[Any], batch: int, steps: int) -> None:
     return run(range(10)), run(range(1))
 
     seeds = range(len(data))
-    models = [provenzoo.create_model("position-attention", seed=k, **data[k].shapes) for k in seeds]
-    feed = make_feed([d.train for d in data], list(seeds), batch)
-    optim = read_optim({"name": "sgd", "lr": 0.1}, "optim")
-    train(Replicas(models, list(seeds)), feed, loss_function("half-squared-error"), optim, steps)
+    replicas = Replicas([PositionAttention(**each.shapes) for each in data], seeds)
+    feed = make_feed([each.train for each in data], seeds, batch)
+    train(replicas, feed, half_squared_error, read_optim({"name": "sgd", "lr": 0.1}, "optim"), steps)
 
 
 def bare_student(data: Any, batch: int, steps: int) -> None:
@@ -477,7 +476,7 @@ def bare_student(data: Any, batch: int, steps: int) -> None:
 def student_step() -> tuple[Side, Side]:
     """A training of graph-relu at the paper's size, draws and all."""
     data = student_data(20, 10)
-    return calls(lambda: our_student([data], 100, 200)), calls(lambda: bare_student(data, 100, 200))
+    return calls(lambda: our_student([data], 100, 400)), calls(lambda: bare_student(data, 100, 400))
 
 
 def student_gradient() -> tuple[Side, Side]:
@@ -500,7 +499,7 @@ def student_gradient() -> tuple[Side, Side]:
 def many_students() -> tuple[Side, Side]:
     """32 students of a tiny teacher, batch 10, at once and one after another."""
     data = [student_data(20, 5, seed) for seed in range(32)]
-    return calls(lambda: our_student(data, 10, 40)), calls(lambda: [bare_student(d, 10, 40) for d in data])
+    return calls(lambda: our_student(data, 10, 100)), calls(lambda: [bare_student(d, 10, 100) for d in data])
 
 
 # --- the table ----------------------------------------------------------------------------------------------

@@ -29,10 +29,10 @@ def test_tokens_have_the_moments_that_their_structure_tells(name, args, mean):
 
 def test_a_batch_is_a_function_of_seed_and_step():
     first, again, other = (stream(create_dataset("taught", seed=seed, noise=1.0, **GRAPH)) for seed in (1, 1, 2))
-    for a, b in zip(first.draw(7, 5), again.draw(7, 5), strict=True):
+    for a, b in zip(first.batch(7, 5), again.batch(7, 5), strict=True):
         assert torch.equal(a, b)
-    assert not torch.equal(first.draw(7, 5)[0], first.draw(8, 5)[0])
-    assert not torch.equal(first.draw(7, 5)[0], other.draw(7, 5)[0])
+    assert not torch.equal(first.batch(7, 5)[0], first.batch(8, 5)[0])
+    assert not torch.equal(first.batch(7, 5)[0], other.batch(7, 5)[0])
 
 
 def test_samples_make_a_finite_training_split():
@@ -45,9 +45,9 @@ def test_samples_make_a_finite_training_split():
 
 def test_targets_are_the_teachers_outputs_and_noise():
     clean, noisy = (create_dataset("taught", noise=noise, **GRAPH) for noise in (0.0, 2.0))
-    inputs, targets = stream(clean).draw(0, 50)
+    inputs, targets = stream(clean).batch(0, 50)
     assert torch.equal(targets, clean.teacher(inputs))
-    same, other = stream(noisy).draw(0, 50)
+    same, other = stream(noisy).batch(0, 50)
     assert torch.equal(same, inputs)
     assert (other - targets).std() == pytest.approx(2, rel=0.03)
     held_out = noisy.test.targets - noisy.teacher(noisy.test.inputs)
@@ -63,7 +63,7 @@ def test_the_structure_tells_the_teachers_truth():
 
 def test_targets_that_the_teacher_does_not_explain_are_linear_in_each_token():
     dataset = create_dataset("taught", response="linear", **GRAPH)
-    inputs, targets = stream(dataset).draw(0, 4)
+    inputs, targets = stream(dataset).batch(0, 4)
     torch.testing.assert_close(targets, dataset.structure["response"] @ inputs)
 
 

@@ -8,7 +8,6 @@ from pydantic import Field
 from torch import Tensor
 
 from provenzoo.datasets.base import SPLITS, Dataset, Split, SplitName, Stream
-from provenzoo.datasets.tokens import AHEAD, ahead
 from provenzoo.draws import generator
 from provenzoo.teachers.base import Teacher
 
@@ -19,7 +18,7 @@ class Taught(Dataset):
     `response: linear` puts `B X` in the place of the teacher's outputs, for targets that the teacher does not explain
     (Sec. 3, after Theorem 3.2); B `[M, d]` is standard normal, drawn by (seed, "response"). The structure holds what
     that of the inputs holds, the teacher's ground truth as `true_<name>`, and `response`. Noise is drawn by (seed,
-    "noise", step // 16) and, of a fixed split, by (seed, "noise-of", split).
+    "noise", block of steps) and, of a fixed split, by (seed, "noise-of", split).
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class Taught(Dataset):
         source = self.inputs.train
         if isinstance(source, Split):
             return self.prepare("train")
-        return ahead(lambda chunk, size: self._drawn(source, chunk, size))
+        return Stream(lambda block, size: self._drawn(source, block, size), source.block)
 
     def prepare(self, split: SplitName) -> Split:
         source = self.inputs.test if split == "test" else self.inputs.train
@@ -67,10 +66,9 @@ class Taught(Dataset):
         targets = self._targets(source.inputs, generator(self.seed, "noise-of", SPLITS.index(split)))
         return Split(source.inputs, targets)
 
-    def _drawn(self, source: Stream, chunk: int, size: int) -> tuple[Tensor, Tensor]:
-        steps = range(chunk * AHEAD, (chunk + 1) * AHEAD)
-        inputs = torch.cat([source.draw(step, size // AHEAD)[0] for step in steps])
-        return inputs, self._targets(inputs, generator(self.seed, "noise", chunk))
+    def _drawn(self, source: Stream, block: int, size: int) -> tuple[Tensor, Tensor]:
+        inputs, _ = source.draw(block, size)
+        return inputs, self._targets(inputs, generator(self.seed, "noise", block))
 
     def _targets(self, inputs: Tensor, draws: torch.Generator) -> Tensor:
         clean = self.teacher(inputs) if self.response is None else self.response @ inputs

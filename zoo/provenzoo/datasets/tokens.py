@@ -3,8 +3,7 @@
 They have nothing to predict; `taught` gives them targets.
 """
 
-from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Annotated
 
 import torch
@@ -19,21 +18,8 @@ from provenzoo.errors import ZooError
 Count = Annotated[int, Field(ge=1)]
 
 
-AHEAD = 16
-"""Steps whose batches are drawn at once: for tiny batches a generator costs more than what it draws."""
-
-
-def ahead(draw: Callable[[int, int], tuple[Tensor, Tensor]]) -> Stream:
-    """A stream whose step s is a part of `draw(s // AHEAD, AHEAD * size)`; the last such draw is kept."""
-    keep = lru_cache(maxsize=1)(draw)
-
-    def batch(step: int, size: int) -> tuple[Tensor, Tensor]:
-        chunk, at = divmod(step, AHEAD)
-        inputs, targets = keep(chunk, AHEAD * size)
-        part = slice(at * size, (at + 1) * size)
-        return inputs[part], targets[part]
-
-    return Stream(batch)
+BLOCK = 16
+"""Steps whose batches are drawn at once."""
 
 
 class DrawnTokens(Dataset):
@@ -66,7 +52,7 @@ class DrawnTokens(Dataset):
     def train(self) -> Split | Stream:
         if self.samples is not None:
             return self.prepare("train")
-        return ahead(lambda chunk, size: self._draw(size, generator(self.seed, "fresh", chunk)))
+        return Stream(lambda block, size: self._draw(size, generator(self.seed, "fresh", block)), BLOCK)
 
     def prepare(self, split: SplitName) -> Split:
         count = self.samples if split == "train" else self.held_out
