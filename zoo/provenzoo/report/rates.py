@@ -70,14 +70,15 @@ def _turns(phases: list[list[float | None]]) -> list[int]:
 def _guides(axes: Axes, slopes: list[float]) -> None:
     """Lines of a slope through the lower right half of a panel with two logarithmic axes."""
     data = np.concatenate([np.column_stack(line.get_data()) for line in axes.lines if len(line.get_xdata()) > 1])
-    data = data[(data > 0).all(1)]
+    data, limits = data[(data > 0).all(1)], axes.get_ylim()
     right = data[:, 0].max()
     level = np.exp(np.median(np.log(data[data[:, 0] > right / 2, 1])))
     for slope in slopes:
         x: Array = np.array([right / 30, right])
         axes.plot(x, 3 * level * (x / right) ** slope, GUIDES.get(slope, "-."), color=INK, linewidth=1.1)
         style = {"color": MUTED, "fontsize": 8, "ha": "left", "va": "bottom"}
-        axes.text(x[0], 3 * level * 30**-slope, f"slope {slope:g}", style)
+        axes.text(x[0], 3 * level * 30**-slope, f"slope {slope:g}", style, clip_on=True)
+    axes.set_ylim(limits)
 
 
 def _caption(stages: list[StageView], metrics: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Trained networks as teachers: the first layer of a CNN with its pooling, or any registered model."""
+"""Checkpoints as teachers: a kept ground truth, the first layer of a trained CNN, or any registered model."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from provenzoo import components
 from provenzoo.draws import seeded
 from provenzoo.errors import ZooError
 from provenzoo.fetch import Checkpoint
+from provenzoo.models.bilinear import Bilinear
 from provenzoo.models.load import restore
 from provenzoo.models.pooled_cnn import PooledCNN
 from provenzoo.plain import did_you_mean
@@ -30,6 +31,18 @@ class FirstLayer(BilinearTeacher):
             raise ZooError(f"first-layer: {checkpoint.reference} ({name}) has no pooled convolution {layer!r}")
         truth = network.named_tensors()
         super().__init__(truth["value"], truth["attention"], network.activation, network.leak)
+
+
+class Saved(BilinearTeacher):
+    """A teacher whose ground truth was kept as a checkpoint of the model `bilinear`; `from` names it."""
+
+    def __init__(self, *, checkpoint: Checkpoint | None = None, seed: int = 0) -> None:
+        if checkpoint is None:
+            raise ZooError("bilinear: `from` is needed: the checkpoint that holds the teacher")
+        model = restore(checkpoint, seed)
+        if not isinstance(model, Bilinear):
+            raise ZooError(f"bilinear: {checkpoint.reference} holds a {checkpoint.config['model']['name']}, no teacher")
+        super().__init__(model.value.detach(), model.attention.detach(), model.activation, model.leak)
 
 
 class Network(Teacher):
