@@ -52,6 +52,17 @@ def test_targets_are_the_teachers_outputs_and_noise():
     assert (other - targets).std() == pytest.approx(2, rel=0.03)
     held_out = noisy.test.targets - noisy.teacher(noisy.test.inputs)
     assert held_out.std() == pytest.approx(2, rel=0.03)
+    assert torch.equal(noisy.test.named["teacher_outputs"], noisy.teacher(noisy.test.inputs))
+
+
+def test_data_of_another_teacher_noise_or_seed_has_another_digest():
+    def digest(seed: int = 0, noise: float = 1.0, **teacher: object) -> str:
+        node = {"name": "graph-conv", **teacher}
+        return create_dataset("taught", seed=seed, noise=noise, inputs=GRAPH["inputs"], teacher=node).test.digest
+
+    assert digest() == digest()
+    others = [digest(), digest(seed=1), digest(noise=2.0), digest(activation="identity"), digest(features=3)]
+    assert len(set(others)) == len(others)
 
 
 def test_the_structure_tells_the_teachers_truth():

@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from provenzoo.datasets.base import SPLITS, Dataset, Split, SplitName, Stream
+from provenzoo.datasets.base import SPLITS, Dataset, Split, SplitName, Stream, law_digest
 from provenzoo.draws import generator
 from provenzoo.teachers.base import Teacher
 
@@ -17,7 +17,8 @@ class Taught(Dataset):
 
     `response: linear` puts `B X` in the place of the teacher's outputs, for targets that the teacher does not explain
     (Sec. 3, after Theorem 3.2); B `[M, d]` is standard normal, drawn by (seed, "response"). The structure holds what
-    that of the inputs holds, the teacher's ground truth as `true_<name>`, and `response`. Noise is drawn by (seed,
+    that of the inputs holds, the teacher's ground truth as `true_<name>`, and `response`; the held-out split names the
+    teacher's own outputs, `teacher_outputs`. Noise is drawn by (seed,
     "noise", block of steps) and, of a fixed split, by (seed, "noise-of", split).
     """
 
@@ -64,7 +65,10 @@ class Taught(Dataset):
         source = self.inputs.test if split == "test" else self.inputs.train
         assert isinstance(source, Split)
         targets = self._targets(source.inputs, generator(self.seed, "noise-of", SPLITS.index(split)))
-        return Split(source.inputs, targets)
+        named = {"teacher_outputs": self.teacher(source.inputs)} if split == "test" else {}
+        law = (self.seed, split, self.noise, self.response is None, source.digest, *self.teacher.law)
+        drawn = self.teacher.truth.get("attention", torch.zeros(0))
+        return Split(source.inputs, targets, named=named, made_from=law_digest("taught", *law, drawn=drawn))
 
     def _drawn(self, source: Stream, block: int, size: int) -> tuple[Tensor, Tensor]:
         inputs, _ = source.draw(block, size)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from provenzoo.datasets.base import SPLITS, Dataset, Split, SplitName, Stream
+from provenzoo.datasets.base import SPLITS, Dataset, Split, SplitName, Stream, law_digest
 from provenzoo.draws import generator
 from provenzoo.errors import ZooError
 
@@ -55,8 +55,10 @@ class DrawnTokens(Dataset):
         return Stream(lambda block, size: self._draw(size, generator(self.seed, "fresh", block)), BLOCK)
 
     def prepare(self, split: SplitName) -> Split:
-        count = self.samples if split == "train" else self.held_out
-        return Split(*self._draw(count or 0, generator(self.seed, "tokens", SPLITS.index(split))))
+        count = (self.samples if split == "train" else self.held_out) or 0
+        law = (type(self).__name__, self.seed, split, count, self.dim, self.tokens, self.mean)
+        drawn = self._draw(count, generator(self.seed, "tokens", SPLITS.index(split)))
+        return Split(*drawn, made_from=law_digest(*law, drawn=torch.zeros(0)))
 
     def _draw(self, count: int, draws: torch.Generator) -> tuple[Tensor, Tensor]:
         return self.entries((count, self.dim, self.tokens), draws), torch.zeros(count, 0)

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from provenzoo.errors import ZooError
-from provenzoo.models.activations import activate
 
 
 def half_squared_error(outputs: Tensor, targets: Tensor, *, dims: int = 2) -> Tensor:
@@ -23,19 +22,14 @@ def half_squared_error(outputs: Tensor, targets: Tensor, *, dims: int = 2) -> Te
     return (outputs - targets).square().flatten(-dims).sum(-1).mean(-1) / 2
 
 
-def excess_loss(
-    outputs: Tensor, inputs: Tensor, true_value: Tensor, true_attention: Tensor, true_slope: Tensor
-) -> Tensor:
+def excess_loss(outputs: Tensor, teacher_outputs: Tensor) -> Tensor:
     """The noise-free excess `1/2 E |f*(X) - TF(X)|_F^2`: never negative, and smooth over training."""
-    return half_squared_error(outputs, _teacher(inputs, true_value, true_attention, true_slope))
+    return half_squared_error(outputs, teacher_outputs)
 
 
-def excess_loss_cancelled(
-    outputs: Tensor, targets: Tensor, inputs: Tensor, true_value: Tensor, true_attention: Tensor, true_slope: Tensor
-) -> Tensor:
+def excess_loss_cancelled(outputs: Tensor, targets: Tensor, teacher_outputs: Tensor) -> Tensor:
     """The excess `1/2 E (|Y - TF(X)|^2 - |Y - f*(X)|^2)` on the same draws (Sec. 4.1), for any Y; may be negative."""
-    teacher = _teacher(inputs, true_value, true_attention, true_slope)
-    return half_squared_error(outputs, targets) - half_squared_error(teacher, targets)
+    return half_squared_error(outputs, targets) - half_squared_error(teacher_outputs, targets)
 
 
 def excess_by_moments(
@@ -155,11 +149,6 @@ def interior_key_error(scores: Tensor, true_attention: Tensor) -> Tensor:
 def _square(keys: Tensor) -> Tensor:
     side = round(keys.shape[-1] ** 0.5)
     return keys.unflatten(-1, (side, side))
-
-
-def _teacher(inputs: Tensor, value: Tensor, attention: Tensor, slope: Tensor) -> Tensor:
-    value, attention, slope = (tensor.to(inputs.dtype) for tensor in (value, attention, slope))
-    return activate(value.unsqueeze(-3) @ (inputs @ attention.unsqueeze(-3)), slope[..., None, None, None])
 
 
 def _relative(residual: Tensor, whole: Tensor) -> Tensor:

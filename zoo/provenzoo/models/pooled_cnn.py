@@ -56,12 +56,10 @@ class PooledCNN(Model, nn.Module):
 
     def _pooled_patches(self, x: Tensor) -> Tensor:
         """The mean patch of each pool: `[..., C, H, W] -> [..., C * patch^2, pools]`."""
-        channels, patch = x.shape[-3], self.conv.kernel_size[0]
-        split = x.reshape(
-            -1, channels, self.side // self.pool, self.pool, patch, self.side // self.pool, self.pool, patch
-        )
-        mean = split.mean((3, 6)).permute(0, 1, 3, 5, 2, 4)
-        return mean.reshape(*x.shape[:-3], channels * patch**2, -1)
+        channels, width, patch, pools = x.shape[-3], x.shape[-1], self.conv.kernel_size[0], self.side // self.pool
+        rows = x.reshape(-1, channels, pools, self.pool, patch, width).mean(3)
+        mean = rows.view(-1, channels, pools, patch, pools, self.pool, patch).mean(5)
+        return mean.permute(0, 1, 3, 5, 2, 4).reshape(*x.shape[:-3], channels * patch**2, -1)
 
     def named_tensors(self) -> dict[str, Tensor]:
         return {

@@ -69,7 +69,7 @@ def _turns(phases: list[list[float | None]]) -> list[int]:
 
 def _guides(axes: Axes, slopes: list[float]) -> None:
     """Lines of a slope through the lower right half of a panel with two logarithmic axes."""
-    data = np.concatenate([np.column_stack(line.get_data()) for line in axes.lines if len(line.get_xdata()) > 1])
+    data = np.concatenate([np.column_stack(line.get_data()) for line in axes.lines if np.size(line.get_xdata()) > 1])
     data, limits = data[(data > 0).all(1)], axes.get_ylim()
     right = data[:, 0].max()
     level = np.exp(np.median(np.log(data[data[:, 0] > right / 2, 1])))

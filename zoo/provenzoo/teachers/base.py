@@ -13,6 +13,9 @@ from provenzoo.models.activations import Activation, slope_of
 class Teacher:
     """Base of every teacher, drawn for one seed. Calling it maps inputs to targets, item by item."""
 
+    law: tuple[Any, ...] = ()
+    """What tells the teacher from others, for the digest of its data; its arguments or its weights' digest."""
+
     @property
     def truth(self) -> dict[str, Tensor]:
         """What a student should find, named as the student's groups are; empty where it is not known."""
@@ -41,6 +44,10 @@ class BilinearTeacher(Teacher):
         self.value, self.attention = value, attention
         self.activation, self.leak = activation, leak
         self.slope = slope_of(activation, leak)
+        self.law = (type(self).__name__, list(value.shape), self.slope)
+
+    law: tuple[Any, ...] = ()
+    """What tells the teacher from others, for the digest of its data; its arguments or its weights' digest."""
 
     @property
     def truth(self) -> dict[str, Tensor]:

@@ -31,6 +31,7 @@ class FirstLayer(BilinearTeacher):
             raise ZooError(f"first-layer: {checkpoint.reference} ({name}) has no pooled convolution {layer!r}")
         truth = network.named_tensors()
         super().__init__(truth["value"], truth["attention"], network.activation, network.leak)
+        self.law += (checkpoint.config["digest"],)
 
 
 class Saved(BilinearTeacher):
@@ -43,6 +44,7 @@ class Saved(BilinearTeacher):
         if not isinstance(model, Bilinear):
             raise ZooError(f"bilinear: {checkpoint.reference} holds a {checkpoint.config['model']['name']}, no teacher")
         super().__init__(model.value.detach(), model.attention.detach(), model.activation, model.leak)
+        self.law += (checkpoint.config["digest"],)
 
 
 class Network(Teacher):
@@ -65,6 +67,7 @@ class Network(Teacher):
         self.network = restore(checkpoint, seed) if checkpoint else _fresh(model or {}, seed)
         self.network.eval().requires_grad_(False)
         self.layer = _submodule(self.network, layer) if layer else None
+        self.law = (checkpoint.config["digest"] if checkpoint else str(model), layer)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         with torch.no_grad():
