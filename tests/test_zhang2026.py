@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 import provenzoo
+from provenzoo.datasets.mnist import FashionMNIST
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.pipeline.recipe import compose, plain_recipe
+from provenzoo.pipeline.select import select
 from provenzoo.plain import read_json
 from provenzoo.registry import list_names
 
@@ -18,7 +20,7 @@ RECIPES = list_names("recipes", "zhang2026/*")
 def recipe(name: str, *overrides: str) -> dict[str, Any]:
     """A recipe's data without claims and figures."""
     data = plain_recipe(compose(f"zhang2026/{name}", overrides))
-    return {**data, "claims": {}, "figures": {}}
+    return {key: value for key, value in data.items() if key != "publish"} | {"claims": {}, "figures": {}}
 
 
 def run(name: str, out: Path, *overrides: str, **stage: object) -> provenzoo.Run:
@@ -96,6 +98,25 @@ def test_a_networks_first_layer_teaches(tmp_path):
         assert all(b > 5 * a for b, a in zip(before, after, strict=True))
         assert found.metrics[f"student[activation={activation}]"]["cosine-to-truth"]["min"] > 0.3
     assert provenzoo.verify(tmp_path).holds
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(FashionMNIST.missing() is not None, reason="needs the whole of Fashion-MNIST")
+def test_the_recipe_on_garments_at_a_reduced_budget(tmp_path):
+    config = recipe("fashion-mnist", "seeds=1")
+    config["stages"]["teacher"] |= {"epochs": 2, "grid": {}}
+    config["stages"]["student"] |= {"steps": 300, "log_every": 100}
+    found = provenzoo.run(config, out=tmp_path)
+    assert found.metrics["teacher"]["accuracy"]["n"] == 10_000 and found.metrics["teacher"]["accuracy"]["min"] > 0.5
+    losses = read_json(tmp_path / "stages/student/metrics.json")["series"]["values"]["loss"]
+    assert losses[0][0] == pytest.approx(1000, rel=0.5) and losses[-1][0] < losses[0][0] / 30
+
+
+def test_images_that_are_nowhere_are_told_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr("provenzoo.datasets.mnist.SYSTEM", tmp_path / "none")
+    monkeypatch.setattr("provenzoo.datasets.mnist._cache", lambda: tmp_path / "cache")
+    chosen, left_out = select("zhang2026/*mnist*")
+    assert chosen == [] and "looked for its four idx files in" in left_out["zhang2026/mnist"]
 
 
 @pytest.mark.parametrize(
