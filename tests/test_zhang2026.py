@@ -109,7 +109,7 @@ def test_the_recipe_on_garments_at_a_reduced_budget(tmp_path):
     found = provenzoo.run(config, out=tmp_path)
     assert found.metrics["teacher"]["accuracy"]["n"] == 10_000 and found.metrics["teacher"]["accuracy"]["min"] > 0.5
     losses = read_json(tmp_path / "stages/student/metrics.json")["series"]["values"]["loss"]
-    assert losses[0][0] == pytest.approx(1000, rel=0.5) and losses[-1][0] < losses[0][0] / 30
+    assert losses[-1][0] < losses[0][0] / 30
 
 
 def test_images_that_are_nowhere_are_told_before_anything_runs(tmp_path, monkeypatch):
