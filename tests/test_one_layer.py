@@ -31,6 +31,11 @@ def test_a_student_starts_at_zero_and_its_encodings_are_orthonormal(name):
     torch.testing.assert_close(exact.T @ exact, torch.eye(5).double(), atol=1e-15, rtol=0)
 
 
+def test_one_hot_positions_are_the_identity():
+    model = create_model("position-attention", positions="one-hot", **SIZES)
+    assert torch.equal(model.positions, torch.eye(5)) and torch.equal(model.double().positions, torch.eye(5).double())
+
+
 def test_position_attention_is_equation_2_4():
     model, x = filled("position-attention", activation="leaky-relu"), torch.randn(6, 3, 5)
     p = model.positions

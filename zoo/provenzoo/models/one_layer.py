@@ -4,7 +4,7 @@ Zhang, Zhao, Gu, Cao, "Transformers trained via gradient descent can provably le
 are token matrices X `[d, D]`, a token a column, with orthonormal positional encodings P `[D, D]` beside them.
 """
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +22,17 @@ def orthonormal(size: int) -> Tensor:
     return (q * r.diagonal().sign()).float()
 
 
+Positions = Literal["random", "one-hot"]
+"""P: a random orthonormal matrix, or the identity. To gradient descent all are the same; to Adam they are not."""
+
+
 class _WithPositions(Model, nn.Module):
     """A buffer `positions` P `[D, D]` that is orthonormal in the dtype that the module has, not in float32 alone."""
 
     positions: Tensor
+
+    def _draw_positions(self, kind: Positions, size: int) -> None:
+        self.register_buffer("positions", orthonormal(size) if kind == "random" else torch.eye(size))
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
@@ -53,12 +60,13 @@ class PositionAttention(_WithPositions):
         features: Count,
         activation: Activation = "relu",
         leak: Leak = 0.1,
+        positions: Positions = "random",
     ) -> None:
         super().__init__()
         self.slope = slope_of(activation, leak)
         self.value = nn.Parameter(torch.zeros(features, dim))
         self.attention = nn.Parameter(torch.zeros(tokens, tokens))
-        self.register_buffer("positions", orthonormal(tokens))
+        self._draw_positions(positions, tokens)
 
     def logits(self) -> Tensor:
         """`P^T W_KQ P`, `[D, D]` (or `[R, D, D]`): what the gradient moves along, before scaling and softmax."""
@@ -136,12 +144,13 @@ class SelfAttention(_WithPositions):
         features: Count,
         activation: Activation = "relu",
         leak: Leak = 0.1,
+        positions: Positions = "random",
     ) -> None:
         super().__init__()
         self.slope = slope_of(activation, leak)
         self.value = nn.Parameter(torch.zeros(features, dim + tokens))
         self.attention = nn.Parameter(torch.zeros(dim + tokens, dim + tokens))
-        self.register_buffer("positions", orthonormal(tokens))
+        self._draw_positions(positions, tokens)
 
     def forward(self, x: Tensor) -> Tensor:
         """`[B, d, D] -> [B, M, D]`, or with replicas `[R, B, d, D] -> [R, B, M, D]`."""
