@@ -18,8 +18,8 @@ class Taught(Dataset):
     `response: linear` puts `B X` in the place of the teacher's outputs, for targets that the teacher does not explain
     (Sec. 3, after Theorem 3.2); B `[M, d]` is standard normal, drawn by (seed, "response"). The structure holds what
     that of the inputs holds, the teacher's ground truth as `true_<name>`, and `response`; the held-out split names the
-    teacher's own outputs, `teacher_outputs`. Noise is drawn by (seed,
-    "noise", block of steps) and, of a fixed split, by (seed, "noise-of", split).
+    teacher's own outputs, `teacher_outputs`. Noise is drawn by (seed, "noise", block of steps) and, of a fixed split,
+    by (seed, "noise-of", split).
     """
 
     def __init__(
