@@ -22,7 +22,7 @@ from provenzoo.pipeline.plan import Plan
 from provenzoo.plain import dump_yaml, read_json, read_yaml, write_json, write_whole
 from provenzoo.stages.work import Measured
 
-TEACHERS = ["loss", "excess-loss", "cosine-to-truth", "value-distance", "score-distance"]
+TEACHERS = ["loss", "cosine-to-truth", "value-distance", "score-distance"]
 """What is measured of a teacher on the data that it gives targets to."""
 
 CHECKPOINTS = Path(__file__).parents[1] / "registry" / "checkpoints"

@@ -28,8 +28,12 @@ def excess_loss(outputs: Tensor, teacher_outputs: Tensor) -> Tensor:
 
 
 def excess_loss_cancelled(outputs: Tensor, targets: Tensor, teacher_outputs: Tensor) -> Tensor:
-    """The excess `1/2 E (|Y - TF(X)|^2 - |Y - f*(X)|^2)` on the same draws (Sec. 4.1), for any Y; may be negative."""
-    return half_squared_error(outputs, targets) - half_squared_error(teacher_outputs, targets)
+    """The excess `1/2 E (|Y - TF(X)|^2 - |Y - f*(X)|^2)` on the same draws (Sec. 4.1), for any Y; may be negative.
+
+    Summed as `<f* - TF, 2 Y - f* - TF>`: the difference of two large losses would lose the digits that it is about.
+    """
+    products = (teacher_outputs - outputs) * (2 * targets - teacher_outputs - outputs)
+    return products.sum((-2, -1)).mean(-1) / 2
 
 
 def excess_by_moments(
