@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from provenzoo import create_model, create_teacher
+from provenzoo import create_model, create_teacher, load
 from provenzoo.components import check
 from provenzoo.errors import ZooError
 from provenzoo.models.activations import activate
@@ -128,3 +128,17 @@ def test_inputs_that_do_not_fit_a_teacher_are_an_error():
     node = {"name": "taught", "inputs": {"name": "gaussian-tokens", "tokens": 36}, "teacher": {"name": "graph-conv"}}
     with pytest.raises(ZooError, match="the teacher has tokens 20, its inputs have tokens 36"):
         check("datasets", node, "data").build(seed=0)
+
+
+def test_a_kept_teacher_teaches_as_the_one_that_was_drawn():
+    kept = create_teacher("bilinear", **{"from": "bilinear.zhang2026-graph"})
+    drawn = create_teacher("graph-conv", seed=0)
+    x = torch.randn(4, 10, 20)
+    assert torch.equal(kept.attention, drawn.attention) and kept.activation == drawn.activation
+    torch.testing.assert_close(kept(x), drawn(x))
+    torch.testing.assert_close(load("bilinear.zhang2026-graph")(x), drawn(x))
+
+
+def test_a_checkpoint_that_holds_no_teacher_is_refused():
+    with pytest.raises(ZooError, match="holds a positional-vit-mini, no teacher"):
+        create_teacher("bilinear", **{"from": "positional-vit-mini.quickstart"})
