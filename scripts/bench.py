@@ -412,6 +412,25 @@ def linear_evaluation(loops: int) -> tuple[Side, Side]:
 
 def ten_seeds(batch: int) -> tuple[Side, Side]:
     """50 steps of ten seeds at once against those of one, with the loss that integrates w and the query out."""
+    import provenzoo
+    from provenzoo.metrics.measure import loss_function
+    from provenzoo.training.feed import make_feed
+    from provenzoo.training.loop import train
+    from provenzoo.training.optim import read_optim
+    from provenzoo.training.replicas import Replicas
+
+    def run(seeds: range) -> Side:
+        data = [provenzoo.create_dataset("linear-regression-prompts", **PROMPTS, layout="gram", seed=k) for k in seeds]
+        splits = [d.train for d in data]
+        loss, optim = loss_function("integrated-squared-error"), read_optim({"name": "adamw", "lr": 1e-3}, "optim")
+
+        def once() -> None:
+            models = [provenzoo.create_model("looped-linear-attention", dim=10, loops=5, seed=k) for k in seeds]
+            train(Replicas(models, seeds), make_feed(splits, seeds, batch), loss, optim, 50)
+
+        return calls(once)
+
+    return run(range(10)), run(range(1))
 
 
 # --- students of a teacher ----------------------------------------------------------------------------------
@@ -434,19 +453,6 @@ def our_student(data: list[Any], batch: int, steps: int) -> None:
     from provenzoo.training.loop import train
     from provenzoo.training.optim import read_optim
     from provenzoo.training.replicas import Replicas
-
-    def run(seeds: range) -> Side:
-        data = [provenzoo.create_dataset("linear-regression-prompts", **PROMPTS, layout="gram", seed=k) for k in seeds]
-        splits = [d.train for d in data]
-        loss, optim = loss_function("integrated-squared-error"), read_optim({"name": "adamw", "lr": 1e-3}, "optim")
-
-        def once() -> None:
-            models = [provenzoo.create_model("looped-linear-attention", dim=10, loops=5, seed=k) for k in seeds]
-            train(Replicas(models, seeds), make_feed(splits, seeds, batch), loss, optim, 50)
-
-        return calls(once)
-
-    return run(range(10)), run(range(1))
 
     seeds = range(len(data))
     replicas = Replicas([PositionAttention(**each.shapes) for each in data], seeds)
