@@ -24,8 +24,17 @@ import torch  # noqa: E402
 torch.set_num_threads(1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is marked `cuda` where torch sees no such device."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--whole`: papers are run whole, every claim of every recipe, for many minutes."""
+    parser.addoption("--whole", action="store_true", help="also run every recipe of the papers whole")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked `whole` unless asked for; skip what is marked `cuda` where torch sees no such device."""
+    if not config.getoption("--whole"):
+        left_out = [item for item in items if item.get_closest_marker("whole")]
+        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=left_out)
     if not torch.cuda.is_available():
         skip = pytest.mark.skip(reason="needs CUDA, and torch sees no such device here")
         for item in items:
