@@ -49,7 +49,7 @@ def _describe(found: Entry) -> dict[str, Any]:
         return answer | {"manifest": dict(found.args)}
     builder = found.load()
     arguments = {name: _describe_argument(found, name, p) for name, p in parameters(builder).items()}
-    traits = {key: value for key in ("adaptable", "replicable") if (value := getattr(builder, key, None))}
+    traits = {key: value for key in ("adaptable", "refits", "replicable") if (value := getattr(builder, key, None))}
     if found.kind == "models":
         traits["groups"] = groups_of(builder, found.args)
     about = inspect.getdoc(getattr(builder, "func", builder)) or ""

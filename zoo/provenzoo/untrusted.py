@@ -57,7 +57,8 @@ def check_config(config: Mapping[str, Any], where: str, repo: str | None = None)
         key = path.rpartition(".")[2]
         if key.startswith("_"):
             raise ZooError(f"{where}: {path} would name code to call; refused")
-        if key in FETCHING and value and not (key == "hf_hub_id" and value == repo):
+        names_a_place = key in FETCHING and value and not isinstance(value, Mapping)
+        if names_a_place and not (key == "hf_hub_id" and value == repo):
             raise ZooError(f"{where}: {path} names a place to fetch from or code to load with; refused")
         if isinstance(value, str) and "${" in value:
             raise ZooError(f"{where}: {path} holds a resolver, {shortened(repr(value))}; refused")

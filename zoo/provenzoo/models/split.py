@@ -55,10 +55,24 @@ def merged_state(model: nn.Module) -> dict[str, Tensor]:
     return {name: found[0] if len(found) == 1 else torch.cat(found) for name, found in parts.items()}
 
 
-def load_merged(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Load a state under unsplit names into a model, split or not; all names and shapes must agree."""
+def load_merged(model: nn.Module, state: Mapping[str, Tensor], assign: bool = False) -> None:
+    """Load a state under unsplit names into a model, split or not; all names and shapes must agree.
+
+    With `assign` the tensors become the model's own, type and all, rather than being copied; what is tied stays tied.
+    """
     _check(merged_state(model), state)
-    model.load_state_dict(split_state(model, state))
+    tied = _tied(model) if assign else {}
+    model.load_state_dict(split_state(model, state), assign=assign)
+    for name, first in tied.items():
+        path, _, key = name.rpartition(".")
+        setattr(model.get_submodule(path), key, model.get_parameter(first))
+
+
+def _tied(model: nn.Module) -> dict[str, str]:
+    """The parameters that are another's: name -> the first name of the same one, in another module."""
+    first = {id(parameter): name for name, parameter in model.named_parameters()}
+    names = {name: first[id(parameter)] for name, parameter in model.named_parameters(remove_duplicate=False)}
+    return {name: owner for name, owner in names.items() if name != owner}
 
 
 def split_state(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
