@@ -27,9 +27,14 @@ def save(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str,
 
     `metadata` is text by key; the key `aliases` is taken.
     """
+    write_whole(Path(path), packed(tensors, metadata))
+
+
+def packed(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a safetensors file; without metadata, the same tensors give the same bytes on every save."""
     kept, aliases = _without_aliases(tensors)
     notes = dict(metadata or {}) | ({"aliases": json.dumps(aliases, sort_keys=True)} if aliases else {})
-    write_whole(Path(path), safetensors.torch.save(_separate(kept), notes or None))
+    return safetensors.torch.save(_separate(kept), notes or None)
 
 
 def load(path: str | Path) -> tuple[State, dict[str, str]]:

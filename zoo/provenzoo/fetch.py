@@ -50,7 +50,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a checkpoint is: a folder or, from the Hub, a commit of a repository, whose files are fetched when asked for."""
+    """Where a checkpoint is: a folder, or a commit of a Hub repository, whose files are fetched when asked for."""
 
     reference: str
     path: Path | None = None

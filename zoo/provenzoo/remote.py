@@ -1,4 +1,4 @@
-"""Files of a Hub repository by `hf:user/repo[@revision][#folder]`: fetched at one commit, checked, kept in the Hub's cache.
+"""Files of a Hub repository by `hf:user/repo[@revision][#folder]`: fetched at one commit, checked, kept in its cache.
 
 The client checks sizes alone, so every file's hash is compared here with the one that the Hub lists. Offline
 (`HF_HUB_OFFLINE=1`) no socket is opened: a full commit is found in the cache as it is, a branch or tag by what it
@@ -107,7 +107,7 @@ def _there(reference: Reference, sha: str, path: str) -> Path:
 
 
 def _download(reference: Reference, sha: str, paths: list[str]) -> None:
-    from huggingface_hub import RepoFile, hf_hub_download
+    from huggingface_hub import RepoFile
 
     where = f"hf:{reference.repo}@{sha}"
     if offline():
@@ -120,8 +120,7 @@ def _download(reference: Reference, sha: str, paths: list[str]) -> None:
                 raise ZooError(f"{where}: no {path} there")
             check_size(path, files[path].size, where)
         for path in paths:
-            client = {"library_name": "provenzoo", "library_version": __version__}
-            file = Path(hf_hub_download(reference.repo, path, revision=sha, **client))
+            file = Path(api().hf_hub_download(reference.repo, path, revision=sha))
             _check_hash(file, files[path], where)
 
 
@@ -205,7 +204,7 @@ def told(where: str, reference: Reference, name: str = "it") -> Iterator[None]:
         raise _missing(reference, reference.revision or "main", name, why) from None
     except errors.HfHubHTTPError as error:
         raise ZooError(f"{where}: the Hub says {_status(error)}") from None
-    except (errors.HTTPError, OSError) as error:
+    except (errors.HTTPError, OSError) as error:  # pyright: ignore[reportPrivateImportUsage]
         raise ZooError(f"{where}: the transfer broke off ({type(error).__name__}); run it again") from None
 
 

@@ -78,8 +78,8 @@ def torchvision_model(
     return model
 
 
-timm_model.refits = ("num_classes", "image_size")
-torchvision_model.refits = ("num_classes",)
+timm_model.refits = ("num_classes", "image_size")  # pyright: ignore[reportFunctionMemberAccess]
+torchvision_model.refits = ("num_classes",)  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def _takes_image_size(architecture: str) -> bool:

@@ -37,13 +37,8 @@ def load_timm(place: fetch.Place, seed: int | None, adapt: Mapping[str, Any]) ->
         builder, {**args, **changed}, state, [k for k in adapt if args.get(CHANGES[k]) != adapt[k]], place
     )
     about = {key: config.get(key) for key in ("architecture", "pretrained_cfg", "label_names")}
-    model.provenance = {
-        "reference": place.reference,
-        "revision": place.revision,
-        "version": __version__,
-        **about,
-        **told,
-    }  # pyright: ignore[reportArgumentType]
+    told = {"reference": place.reference, "revision": place.revision, "version": __version__, **about, **told}
+    model.provenance = told  # pyright: ignore[reportArgumentType]
     return model.eval()
 
 

@@ -21,8 +21,8 @@ def load(name: str, *, seed: int | None = None, **adapt: Any) -> nn.Module:
     """The trained model of a checkpoint, in eval mode, on the CPU, with the types of number that it was saved with.
 
     `name` is a registered name, `hf:user/repo[@revision]`, `local:DIR` or a folder; of timm's repositories and folders
-    too. `seed` picks the replica (default: the manifest's or config's `seed`, else the first). `adapt` changes arguments
-    that the model declares adaptable; `num_classes` draws a head anew, `image_size` resizes positional encodings.
+    too. `seed` picks the replica (default: the manifest's or config's `seed`, else the first). `adapt` changes
+    arguments that the model declares adaptable; `num_classes` draws a head anew, `image_size` resizes positional encodings.
     `.provenance` of the module tells where it comes from and, as `anew` and `resized`, what is not the checkpoint's.
     """
     place = fetch.place(name)
@@ -49,7 +49,7 @@ def _seed(name: str, config: Mapping[str, Any], seed: int | None) -> int:
     """The seed to take: one that is there, or the default."""
     if seed is None:
         manifest = registry.entry("checkpoints", name).args if name in registry.list_names("checkpoints") else {}
-        seed = manifest.get("seed", config.get("seed", config["seeds"][0]))
+        seed = int(manifest.get("seed", config.get("seed", config["seeds"][0])))
     if seed not in config["seeds"]:
         raise UsageError(f"{name}: no seed {seed}; it has {', '.join(map(str, config['seeds']))}")
     return seed

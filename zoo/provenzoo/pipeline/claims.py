@@ -253,6 +253,15 @@ def judge(claims: Mapping[str, Claim], table: Table) -> list[Verdict]:
     return [_judge(id, claim, table) for id, claim in claims.items()]
 
 
+def per_seed(claim: Claim, table: Table, seeds: int) -> list[float] | None:
+    """A claim's value for each of so many seeds, where it is first judged; None where it has no number for each."""
+    for _, values in _matches(claim.metric, table):
+        finite = [value for value in values if value is not None]
+        if len(finite) == len(values) == seeds:
+            return finite
+    return None
+
+
 def _judge(id: str, claim: Claim, table: Table) -> Verdict:
     test = bound(claim.holds)
     try:
