@@ -50,6 +50,8 @@ class Repo:
     gated: bool = False
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     lock: threading.RLock = field(default_factory=threading.RLock)
+    _files: dict[str, dict[str, "File"]] = field(default_factory=dict)
+    """Of a commit, which never changes."""
 
     @cached_property
     def git_dir(self) -> Path:
@@ -89,6 +91,11 @@ class Repo:
 
     def files(self, commit: str) -> dict[str, File]:
         """Every file of a commit by its path."""
+        if commit not in self._files:
+            self._files[commit] = self._list(commit)
+        return self._files[commit]
+
+    def _list(self, commit: str) -> dict[str, File]:
         listed = self.git("ls-tree", "-r", "-l", "-z", commit).decode()
         found = {}
         for line in filter(None, listed.split("\0")):

@@ -70,6 +70,14 @@ class Place:
         assert self.path is not None
         return [self.path / safe_name(name, self.reference) for name in names]
 
+    @property
+    def pinned_reference(self) -> str:
+        """A reference that means the same tomorrow."""
+        if self.hub and not self.pinned:
+            inside = f"#{self.hub.inside}" if self.hub.inside else ""
+            return f"hf:{self.hub.repo}@{self.revision}{inside}"
+        return self.reference
+
     def within(self, folder: str) -> str:
         """The reference of a checkpoint in a folder of this one."""
         if self.hub:
@@ -134,6 +142,19 @@ def _published_stage(run: Path) -> Path:
         names = ", ".join(found) or "none"
         raise ZooError(f"{run}: which stage? Name its folder, {run}/stages/STAGE; with a checkpoint: {names}")
     return named[0] if named else next(iter(found.values()))
+
+
+def pull(reference: str) -> dict[str, Any]:
+    """Fetch all that a checkpoint consists of, weights checked, and say where it is and what names it for good."""
+    found = place(reference)
+    read(found)
+    if found.hub and found.revision:
+        listed = remote.listing(found.hub, found.revision) if not remote.offline() else []
+        wanted = read_json(found.file("config.json")).get("files", [])
+        names = [name for name in wanted if isinstance(name, str) and found.hub.path(name) in listed]
+        folder = found.files("config.json", *names)[0].parent
+        return {"reference": found.pinned_reference, "folder": str(folder)}
+    return {"reference": reference, "folder": str(found.path)}
 
 
 # --- reading ------------------------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ def card(bundle: Bundle, load: str, before: str | None) -> str:
     seeds, config = bundle.config["seeds"], bundle.config
     figures = [(figure, quote(bundle.figures[figure.path])) for figure in drawn(bundle.view)]
     default = f"{config['seed']}, {config['seed_is']}" if len(seeds) > 1 else ""
-    ours = render(bundle.view, bundle.stage, Source(load, seeds, None, results(config), figures, default))
+    source = Source(load, seeds, None, results(config), figures, config["digest"], default, published=True)
+    ours = render(bundle.view, bundle.stage, source)
     return merged(ours, before)
 
 

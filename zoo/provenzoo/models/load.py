@@ -22,7 +22,7 @@ def load(name: str, *, seed: int | None = None, **adapt: Any) -> nn.Module:
 
     `name` is a registered name, `hf:user/repo[@revision]`, `local:DIR` or a folder; of timm's repositories and folders
     too. `seed` picks the replica (default: the manifest's or config's `seed`, else the first). `adapt` changes
-    arguments that the model declares adaptable; `num_classes` draws a head anew, `image_size` resizes positional encodings.
+    arguments that the model declares adaptable; `num_classes` draws a head anew, `image_size` resizes encodings.
     `.provenance` of the module tells where it comes from and, as `anew` and `resized`, what is not the checkpoint's.
     """
     place = fetch.place(name)

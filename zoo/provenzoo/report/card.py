@@ -42,8 +42,12 @@ class Source:
     """`where`, `label`, the set's `entry`, and `metrics`: name -> mean, std, min, max, per_seed, n."""
     figures: list[tuple[Drawn, str]]
     """Each figure with its link."""
+    digest: str = ""
+    """Of the tensors."""
     default: str = ""
     """Which seed is the default, and why, where there are several."""
+    published: bool = False
+    """Whether the card goes along with the checkpoint rather than standing in the run's folder."""
 
 
 def write_card(run: Path) -> Path:
@@ -61,7 +65,8 @@ def draft(view: RunView) -> ModelCard:
     seeds = stage.config["seeds"] if stage else []
     results = list(_results(view, stage)) if stage else []
     figures = [(figure, quote(figure.path.relative_to(view.path).as_posix())) for figure in drawn(view)]
-    return render(view, stage, Source(folder, seeds, seeds[0] if seeds else None, results, figures))
+    digest = stage.config["digest"] if stage else ""
+    return render(view, stage, Source(folder, seeds, seeds[0] if seeds else None, results, figures, digest))
 
 
 def render(view: RunView, stage: StageView | None, source: Source) -> ModelCard:
