@@ -52,7 +52,9 @@ def build_empty(
     try:
         with bounded(len(state), where), torch.device("meta"), _Undrawn():
             return builder(**args)
-    except (RuntimeError, NotImplementedError, TypeError):
+    except ZooError:
+        raise
+    except Exception:  # a builder that asks for a number of a tensor that has none, in whatever way
         return build_drawn(builder, args, state, 0, where)
 
 
@@ -63,8 +65,11 @@ def build_drawn(
     try:
         with bounded(len(state), where), seeded(seed, "init"):
             return builder(**args)
-    except (RuntimeError, MemoryError) as error:
-        raise ZooError(f"{where}: does not build ({str(error).partition(chr(10))[0]})") from error
+    except ZooError:
+        raise
+    except Exception as error:  # a library's builder, with arguments that others wrote
+        words = str(error).partition("\n")[0] or type(error).__name__
+        raise ZooError(f"{where}: does not build ({words})") from error
 
 
 def check_integers(args: Mapping[str, Any], state: Mapping[str, Tensor], where: str) -> None:

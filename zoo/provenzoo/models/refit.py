@@ -6,7 +6,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from provenzoo.models.base import is_timm_vit, members
+from provenzoo.models.base import members
 from provenzoo.models.split import merged_state
 
 
@@ -32,10 +32,17 @@ def refit(model: nn.Module, state: Mapping[str, Tensor], changed: Iterable[str])
         if name in head:
             found.anew.append(name)
             del found.state[name]
-        elif name == "pos_embed" and "image_size" in changed and is_timm_vit(model):
+        elif name == "pos_embed" and "image_size" in changed and _is_vit(model):
             found.state[name] = resized_encodings(model, state[name])
             found.resized.append(name)
     return found
+
+
+def _is_vit(model: nn.Module) -> bool:
+    """Whether a model is one of timm's `VisionTransformer` class, ours included."""
+    from timm.models.vision_transformer import VisionTransformer
+
+    return isinstance(model, VisionTransformer)
 
 
 def resized_encodings(model: nn.Module, encodings: Tensor) -> Tensor:

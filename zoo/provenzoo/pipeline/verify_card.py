@@ -93,9 +93,7 @@ def told_rows(file: Path, record: dict[str, Any]) -> Iterator[Row]:
         yield Row("card: claims", f"{claim['id']} (told)", None, value, claim["value"], _FOUR, same)
 
 
-def claim_rows(
-    record: dict[str, Any], where: str, config: dict[str, Any], again: Numbers
-) -> tuple[list[Row], list[str]]:
+def claim_rows(record: dict[str, Any], config: dict[str, Any], again: Numbers) -> tuple[list[Row], list[str]]:
     """The claims that the recomputed numbers decide, and the names of those that need the whole run."""
     table = _table(again)
     rows, left = [], []
