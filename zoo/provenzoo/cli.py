@@ -83,7 +83,7 @@ def _print_names(names: dict[str, list[str]], with_kind: bool) -> None:
 @click.argument("name")
 @as_json_option
 def info(name: str, as_json: bool) -> int:
-    """What is known of a name."""
+    """What is known of a name, a checkpoint's folder or hf:user/repo[@revision]."""
     from provenzoo.describe import info as describe
 
     answer = describe(name)

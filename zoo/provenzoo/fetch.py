@@ -194,6 +194,13 @@ def _with_teacher(data: Any, found: Place, where: str) -> Any:
     return made
 
 
+def numbers(found: Place) -> dict[str, Any]:
+    """What was measured of a checkpoint whose config does not tell it: the sets of the metrics.json beside it."""
+    if found.hub or not (file := Path(str(found.path)) / "metrics.json").is_file():
+        return {}
+    return read_json(file)["sets"]
+
+
 def fetch(reference: str) -> Checkpoint:
     """A checkpoint with its tensors' digest checked against its config and, for a registered one, its manifest.
 

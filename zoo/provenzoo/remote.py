@@ -141,6 +141,17 @@ def _check_hash(file: Path, listed: Any, where: str) -> None:
         )
 
 
+def size(reference: Reference, sha: str, name: str) -> int | None:
+    """The bytes of a file, which is not fetched for it; None where only the Hub could tell and is not to be asked."""
+    path = reference.path(name)
+    if file := cached(reference, sha, path):
+        return file.stat().st_size
+    if offline():
+        return None
+    with told(reference.text, reference, path):
+        return next((found.size for found in api().get_paths_info(reference.repo, [path], revision=sha)), None)  # pyright: ignore[reportAttributeAccessIssue]  # of a file
+
+
 def listing(reference: Reference, sha: str) -> list[str]:
     """Every file that a repository lists at a commit."""
     with told(reference.text, reference):

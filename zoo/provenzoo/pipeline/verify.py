@@ -99,7 +99,7 @@ def _checkpoint(target: str, source: "_Source") -> Verification:
     place = fetch.place(target)
     config = fetch.read_config(place)
     if "sets" not in config:
-        return _verification(target, list(_set_rows(_sets(place.file("metrics.json").parent), target, target, source)))
+        return _verification(target, list(_set_rows(fetch.numbers(place), target, target, source)))
     rows = list(_set_rows(config["sets"], place.pinned_reference, "", source))
     files = config.get("files", [])
     again = recomputed(rows)
