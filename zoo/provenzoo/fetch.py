@@ -90,7 +90,12 @@ class Place:
 
 def is_reference(reference: str) -> bool:
     """Whether a text names a checkpoint outside of a run."""
-    return reference.startswith(("hf:", "local:")) or reference in registry.list_names("checkpoints")
+    return reference.startswith(("hf:", "local:")) or is_registered(reference)
+
+
+def is_registered(reference: str) -> bool:
+    """Whether a text is the name of a registered checkpoint."""
+    return not reference.startswith(("hf:", "local:")) and reference in registry.list_names("checkpoints")
 
 
 def place(reference: str) -> Place:
@@ -98,7 +103,7 @@ def place(reference: str) -> Place:
     if reference.startswith("hf:"):
         hub = remote.Reference.parse(reference)
         return Place(reference, hub=hub, revision=remote.commit(hub))
-    if reference in registry.list_names("checkpoints"):
+    if is_registered(reference):
         return _registered(reference)
     path = Path(reference.removeprefix("local:"))
     if (path / WEIGHTS).is_file():

@@ -6,6 +6,7 @@ Nothing here imports, calls or fetches what a file names. Sizes are looked at be
 import json
 import re
 from collections.abc import Iterator, Mapping
+from mmap import mmap
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -80,11 +81,16 @@ def integers(data: Any) -> Iterator[tuple[str, int]]:
             yield path, value
 
 
-_TOKEN = re.compile(rb"hf_[A-Za-z0-9]{20,}|hf_oauth_[A-Za-z0-9._-]{20,}|api_org_[A-Za-z0-9]{20,}")
+_TOKEN = re.compile(rb"hf_(?:[A-Za-z0-9]{20,}|oauth_[A-Za-z0-9._-]{20,})")
 
 
-def check_no_token(name: str, content: bytes, where: str) -> None:
+def check_no_token(name: str, content: bytes | mmap, where: str) -> None:
     """An error where a file that is about to leave holds an access token of the Hub's. The token is not shown."""
-    if found := _TOKEN.search(content):
-        line = content.count(b"\n", 0, found.start()) + 1
-        raise ZooError(f"{where}: {name}, line {line}, holds an access token (hf_...); nothing was sent. Take it out")
+    place = content.find(b"hf_")
+    while place >= 0:
+        if _TOKEN.match(content, place):
+            line = content[:place].count(b"\n") + 1
+            raise ZooError(
+                f"{where}: {name}, line {line}, holds an access token (hf_...); nothing was sent. Take it out"
+            )
+        place = content.find(b"hf_", place + 1)

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import CommitOperationAdd
+
 from provenzoo import checkpoint
 from provenzoo.content import own_content
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.hub.seeds import default_seed, one_of
 from provenzoo.hub.timm_fields import timm_fields
-from provenzoo.plain import did_you_mean, walk
+from provenzoo.plain import did_you_mean, read_json, walk
 from provenzoo.report import RunView, StageView
 from provenzoo.report.figures import drawn
 
@@ -22,12 +24,12 @@ LICENSE, LICENSE_TEXT = "apache-2.0", "apache-2.0.txt"
 
 @dataclass(frozen=True)
 class Bundle:
-    """A stage of a run, ready to leave. `files` has all but the card: path in the repository -> bytes or file."""
+    """A stage of a run, ready to leave. `files` has all but the card, by path in the repository."""
 
     view: RunView
     stage: StageView
     config: dict[str, Any]
-    files: dict[str, bytes | Path]
+    files: dict[str, CommitOperationAdd]
     figures: dict[Path, str] = field(default_factory=dict)
     """A figure's file -> its path in the repository."""
 
@@ -40,20 +42,23 @@ def bundle(run: Path, stage: str | None = None, seed: int | None = None) -> Bund
     chosen = choose(view, stage)
     figures = {figure.path: _figure_name(view, figure.path) for figure in drawn(view)}
     names = ["config.json", "model.safetensors", "README.md", "run.json", "LICENSE", *sorted(figures.values())]
+    weights = _weights(chosen)
     config, tensors = _checkpoint(view, chosen, seed)
+    whole = config["digest"] == chosen.config["digest"] and config.get("layout") != "single"
     teachers, config = _teachers(view, config)
     names += [f"{folder}/{name}" for folder in teachers for name in ("config.json", "model.safetensors")]
     config["files"] = sorted(names)
-    files: dict[str, bytes | Path] = {
+    sources: dict[str, bytes | Path] = {
         "config.json": _json(config),
-        "model.safetensors": checkpoint.packed(tensors),
         "run.json": view.path / "run.json",
         "LICENSE": own_content() / "cards" / LICENSE_TEXT,
         **{name: path for path, name in figures.items()},
+        **({} if whole else {"model.safetensors": checkpoint.packed(tensors)}),
     }
-    for folder, (theirs, weights) in teachers.items():
-        files |= {f"{folder}/config.json": _json(theirs), f"{folder}/model.safetensors": checkpoint.packed(weights)}
-    return Bundle(view, chosen, config, files, figures)
+    for folder, (theirs, taught) in teachers.items():
+        sources |= {f"{folder}/config.json": _json(theirs), f"{folder}/model.safetensors": checkpoint.packed(taught)}
+    files = {name: CommitOperationAdd(name, source) for name, source in sources.items()}
+    return Bundle(view, chosen, config, {"model.safetensors": weights, **files}, figures)
 
 
 def choose(view: RunView, wanted: str | None) -> StageView:
@@ -78,11 +83,12 @@ def _figure_name(view: RunView, path: Path) -> str:
 
 
 def _checkpoint(view: RunView, stage: StageView, seed: int | None) -> Saved:
-    """The published config and tensors: of all seeds, or of the one that is asked for."""
+    """The published config and tensors: of all seeds, or of the one that is asked for.
+
+    One seed of a model that timm can build has no replica dimension, so that timm can load it.
+    """
     config = dict(stage.config)
     tensors, _ = checkpoint.load(stage.path / "model.safetensors")
-    if checkpoint.digest(tensors) != config["digest"]:
-        raise ZooError(f"{stage.path}: not the tensors that were saved; `provenzoo run` makes them again")
     if seed is not None and seed not in config["seeds"]:
         raise UsageError(f"{stage.name}: no seed {seed}; it has {', '.join(map(str, config['seeds']))}")
     sets = dict(_sets(view, stage))
@@ -90,13 +96,21 @@ def _checkpoint(view: RunView, stage: StageView, seed: int | None) -> Saved:
         index = config["seeds"].index(seed)
         tensors = {name: tensor[index : index + 1] for name, tensor in tensors.items()}
         config["seeds"], sets = [seed], {where: one_of(entry, seed) for where, entry in sets.items()}
-    config |= {"license": LICENSE, "digest": checkpoint.digest(tensors), "sets": sets}
+        config["digest"] = checkpoint.digest(tensors)
+    config |= {"license": LICENSE, "sets": sets}
     config["seed"], config["seed_is"] = default_seed(view, config["seeds"])
-    if len(config["seeds"]) == 1:
-        config["layout"] = "single"
+    if len(config["seeds"]) == 1 and (fields := timm_fields(config)):
+        config |= {"layout": "single", **fields}
         tensors = {name: tensor[0] for name, tensor in tensors.items()}
-        config |= timm_fields(config)
     return config, tensors
+
+
+def _weights(stage: StageView) -> CommitOperationAdd:
+    """A stage's weights; an error where they are not, byte for byte, those that the run wrote."""
+    file = CommitOperationAdd("model.safetensors", stage.path / "model.safetensors")
+    if file.upload_info.sha256.hex() != read_json(stage.path / "stage.json")["files"]["model.safetensors"]:
+        raise ZooError(f"{stage.path}: not the weights that were saved; `provenzoo run` makes them again")
+    return file
 
 
 def _sets(view: RunView, stage: StageView) -> Iterator[tuple[str, dict[str, Any]]]:

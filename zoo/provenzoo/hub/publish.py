@@ -1,10 +1,15 @@
 """Publish a stage of a run: one commit on the Hub, or the same layout in a folder."""
 
+import mmap
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+from huggingface_hub.utils.sha import git_hash
 
 from provenzoo import remote
 from provenzoo.errors import UsageError, ZooError
@@ -12,6 +17,9 @@ from provenzoo.hub.bundle import bundle
 from provenzoo.hub.card import card, check_card
 from provenzoo.plain import write_whole
 from provenzoo.untrusted import check_no_token, check_size, read_json, safe_name
+
+Files = Mapping[str, CommitOperationAdd]
+"""What is published, by path in the repository."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +35,7 @@ class Changes:
         return bool(self.added or self.changed or self.deleted)
 
     @classmethod
-    def between(cls, wanted: Mapping[str, bytes], same: Mapping[str, bool], stale: list[str]) -> "Changes":
+    def between(cls, wanted: Files, same: Mapping[str, bool], stale: list[str]) -> "Changes":
         """By what is wanted, what of it is there already (and whether it is the same), and what is to go."""
         return cls(
             sorted(name for name in wanted if name not in same),
@@ -76,13 +84,11 @@ def publish(
     else:
         place = _Repository(target.removeprefix("hf:"), bool(private), tag)
     ready = bundle(Path(run), stage, seed)
-    files = {
-        name: content if isinstance(content, bytes) else content.read_bytes() for name, content in ready.files.items()
-    }
-    files["README.md"] = card(ready, place.load, place.card()).encode()
-    check_card(files["README.md"].decode(), place.online)
-    for name, content in files.items():
-        check_no_token(safe_name(name, target), content, str(run))
+    readme = card(ready, place.load, place.card())
+    check_card(readme, place.online)
+    files = {**ready.files, "README.md": CommitOperationAdd("README.md", readme.encode())}
+    for name, file in files.items():
+        _check(safe_name(name, target), file, str(run))
     changes = place.compare(files)
     if dry_run or not (changes or tag):
         return Published(target, place.reference, changes, dry_run)
@@ -94,7 +100,21 @@ def _content(source: bytes | Path) -> bytes:
     return source if isinstance(source, bytes) else source.read_bytes()
 
 
-def _stale(old: Any, there: set[str], wanted: Mapping[str, bytes]) -> list[str]:
+def _check(name: str, file: CommitOperationAdd, where: str) -> None:
+    """An error where a file that is about to leave holds an access token."""
+    if isinstance(file.path_or_fileobj, bytes) or not file.upload_info.size:
+        check_no_token(name, _content(file), where)
+        return
+    with file.as_file() as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        check_no_token(name, content, where)
+
+
+def _content(file: CommitOperationAdd) -> bytes:
+    with file.as_file() as handle:
+        return handle.read()
+
+
+def _stale(old: Any, there: set[str], wanted: Files) -> list[str]:
     """The files that an earlier publication wrote, by the list in its config, and that this one does not have."""
     listed = old.get("files") if isinstance(old, dict) else None
     ours = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
@@ -120,17 +140,17 @@ class _Folder:
         file = self.path / "README.md"
         return file.read_text(encoding="utf-8") if file.is_file() else None
 
-    def compare(self, files: Mapping[str, bytes]) -> Changes:
+    def compare(self, files: Files) -> Changes:
         there = {str(p.relative_to(self.path).as_posix()) for p in self.path.rglob("*") if p.is_file()}
-        same = {name: (self.path / name).read_bytes() == files[name] for name in files if name in there}
+        same = {name: (self.path / name).read_bytes() == _content(files[name]) for name in files if name in there}
         old = read_json(self.path / "config.json") if "config.json" in there else None
         return Changes.between(files, same, _stale(old, there, files))
 
-    def write(self, files: Mapping[str, bytes], changes: Changes, summary: str) -> None:
+    def write(self, files: Files, changes: Changes, summary: str) -> None:
         """The weights last but for the config that names their digest, so that a broken-off write cannot be loaded."""
         order = sorted([*changes.added, *changes.changed], key=lambda name: name == "config.json")
         for name in order:
-            write_whole(self.path / name, files[name])
+            write_whole(self.path / name, _content(files[name]))
         for name in changes.deleted:
             (self.path / safe_name(name, self.reference)).unlink(missing_ok=True)
 
@@ -160,8 +180,6 @@ class _Repository:
 
     def _look(self) -> tuple[str | None, dict[str, Any]]:
         """The commit of main and its files; (None, {}) where there is no repository yet."""
-        from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
-
         with remote.told(f"hf:{self.hub.repo}", self.hub):
             try:
                 info = remote.api().model_info(self.hub.repo, files_metadata=True)
@@ -184,12 +202,12 @@ class _Repository:
         file = self._read("README.md")
         return file.read_text(encoding="utf-8") if file else None
 
-    def compare(self, files: Mapping[str, bytes]) -> Changes:
+    def compare(self, files: Files) -> Changes:
         same = {name: _is_same(files[name], self.there[name]) for name in files if name in self.there}
         file = self._read("config.json")
         return Changes.between(files, same, _stale(read_json(file) if file else None, set(self.there), files))
 
-    def write(self, files: Mapping[str, bytes], changes: Changes, summary: str) -> None:
+    def write(self, files: Files, changes: Changes, summary: str) -> None:
         """All changes in one commit, then the tag."""
         api, repo = remote.api(), self.hub.repo
         with remote.told(f"hf:{repo}", self.hub):
@@ -203,11 +221,8 @@ class _Repository:
                 api.create_tag(repo, tag=self.tag, revision=self.parent)
         self.reference = f"hf:{repo}@{self.parent}"
 
-    def _commit(self, files: Mapping[str, bytes], changes: Changes, message: str) -> str:
-        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
-        from huggingface_hub.errors import HfHubHTTPError
-
-        add = [CommitOperationAdd(name, files[name]) for name in (*changes.added, *changes.changed)]
+    def _commit(self, files: Files, changes: Changes, message: str) -> str:
+        add = [files[name] for name in (*changes.added, *changes.changed)]
         gone = [CommitOperationDelete(name, is_folder=False) for name in changes.deleted]
         where = f"hf:{self.hub.repo}"
         try:
@@ -231,10 +246,8 @@ def _cause(error: BaseException) -> str:
     return f"{type(cause).__name__}: {' '.join(str(cause).split())[:120]}"
 
 
-def _is_same(content: bytes, there: Any) -> bool:
+def _is_same(file: CommitOperationAdd, there: Any) -> bool:
     """Whether the Hub has this very content in a file."""
-    import hashlib
-
-    from huggingface_hub.utils.sha import git_hash
-
-    return hashlib.sha256(content).hexdigest() == there.lfs.sha256 if there.lfs else git_hash(content) == there.blob_id
+    if there.lfs:
+        return file.upload_info.sha256.hex() == there.lfs.sha256
+    return git_hash(_content(file)) == there.blob_id

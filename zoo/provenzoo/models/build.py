@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from provenzoo.draws import seeded
 from provenzoo.errors import ZooError
-from provenzoo.models.split import load_merged
+from provenzoo.models.split import assign_merged
 from provenzoo.untrusted import integers
 
 
@@ -36,11 +36,11 @@ def fill(
     where: str,
 ) -> nn.Module:
     """An empty module with the tensors of a state; where some of its buffers are no part of it, built once more."""
-    load_merged(model, state, assign=True)
+    assign_merged(model, state)
     if _is_whole(model):
         return model
     model = build_drawn(builder, args, state, seed, where)
-    load_merged(model, state, assign=True)
+    assign_merged(model, state)
     return model
 
 
@@ -50,7 +50,7 @@ def build_empty(
     """The module on the meta device, or drawn where its builder cannot do without numbers."""
     check_integers(args, state, where)
     try:
-        with bounded(len(state), where), torch.device("meta"), _Undrawn():
+        with bounded(len(state), where), _Empty():
             return builder(**args)
     except ZooError:
         raise
@@ -98,35 +98,33 @@ def bounded(tensors: int, where: str) -> Iterator[None]:
         handle.remove()
 
 
+_FACTORIES = {torch.empty, torch.empty_strided, torch.zeros, torch.ones, torch.full, torch.eye, torch.tensor}
+_FACTORIES |= {torch.rand, torch.randn, torch.randint, torch.randperm, torch.arange, torch.linspace}
 _DRAWING = {
     f"{name}_"
-    for name in [
-        "normal",
-        "uniform",
-        "trunc_normal",
-        "bernoulli",
-        "fill",
-        "zero",
-        "zeros",
-        "ones",
-        "constant",
-        "erfinv",
-    ]
+    for names in (
+        "normal uniform trunc_normal bernoulli erfinv fill zero zeros ones constant copy mul add sub div clamp",
+        "kaiming_uniform kaiming_normal xavier_uniform xavier_normal orthogonal",
+    )
+    for name in names.split()
 }
-_DRAWING |= {f"{name}_" for name in ["mul", "add", "sub", "div", "clamp", "copy", "kaiming_uniform", "kaiming_normal"]}
-_DRAWING |= {f"{name}_" for name in ["xavier_uniform", "xavier_normal", "orthogonal"]}
 
 
-class _Undrawn(TorchFunctionMode):
-    """Inside, what would only change the numbers of a tensor on the meta device, which has none, is left out."""
+class _Empty(TorchFunctionMode):
+    """Inside, new tensors are on the meta device unless they are asked for elsewhere, and none is drawn or filled."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", "")
-        if name in _DRAWING and args and isinstance(args[0], Tensor) and args[0].is_meta:
-            return args[0]
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if func in _FACTORIES:
+            if kwargs.get("device") is None:
+                kwargs = {**kwargs, "device": "meta"}
+        elif getattr(func, "__name__", "") in _DRAWING:
+            tensor = args[0] if args else kwargs.get("tensor")
+            if isinstance(tensor, Tensor) and tensor.is_meta:
+                return tensor
+        return func(*args, **kwargs)
 
 
 def _is_whole(model: nn.Module) -> bool:
-    """Whether nothing of a filled model is left on the meta device."""
-    return not any(t.is_meta for tensors in (model.parameters(), model.buffers()) for t in tensors)
+    """Whether no buffer of a filled model, one that is no part of its state, is left on the meta device."""
+    return not any(buffer.is_meta for buffer in model.buffers())

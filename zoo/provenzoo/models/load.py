@@ -48,7 +48,7 @@ def _is_timm(place: fetch.Place) -> bool:
 def _seed(name: str, config: Mapping[str, Any], seed: int | None) -> int:
     """The seed to take: one that is there, or the default."""
     if seed is None:
-        manifest = registry.entry("checkpoints", name).args if name in registry.list_names("checkpoints") else {}
+        manifest = registry.entry("checkpoints", name).args if fetch.is_registered(name) else {}
         seed = int(manifest.get("seed", config.get("seed", config["seeds"][0])))
     if seed not in config["seeds"]:
         raise UsageError(f"{name}: no seed {seed}; it has {', '.join(map(str, config['seeds']))}")
@@ -60,7 +60,8 @@ def restore(found: fetch.Checkpoint, seed: int, node: dict[str, Any] | None = No
     wanted: dict[str, Any] = node or found.config["model"]
     where = f"{found.reference}: model"
     bound = components.check("models", wanted, where)
-    check_adaptable(found.config["model"], wanted, where)
+    if node is not None:
+        check_adaptable(found.config["model"], wanted, where)
     args = _arguments(bound, found.config["filled"], wanted, seed)
     try:
         return build_filled(bound.builder, args, found.state(seed), seed, where)

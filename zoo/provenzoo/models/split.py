@@ -55,24 +55,26 @@ def merged_state(model: nn.Module) -> dict[str, Tensor]:
     return {name: found[0] if len(found) == 1 else torch.cat(found) for name, found in parts.items()}
 
 
-def load_merged(model: nn.Module, state: Mapping[str, Tensor], assign: bool = False) -> None:
-    """Load a state under unsplit names into a model, split or not; all names and shapes must agree.
-
-    With `assign` the tensors become the model's own, type and all, rather than being copied; what is tied stays tied.
-    """
+def load_merged(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Load a state under unsplit names into a model, split or not; all names and shapes must agree."""
     _check(merged_state(model), state)
-    tied = _tied(model) if assign else {}
-    model.load_state_dict(split_state(model, state), assign=assign)
-    for name, first in tied.items():
+    model.load_state_dict(split_state(model, state))
+
+
+def assign_merged(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Make the tensors of a state an unsplit model's own, type and all, without a copy; what is tied stays tied."""
+    _check(model.state_dict(), state)
+    modules = dict(model.named_modules(remove_duplicate=False))
+    made: dict[int, nn.Parameter] = {}
+    for name, tensor in state.items():
         path, _, key = name.rpartition(".")
-        setattr(model.get_submodule(path), key, model.get_parameter(first))
-
-
-def _tied(model: nn.Module) -> dict[str, str]:
-    """The parameters that are another's: name -> the first name of the same one, in another module."""
-    first = {id(parameter): name for name, parameter in model.named_parameters()}
-    names = {name: first[id(parameter)] for name, parameter in model.named_parameters(remove_duplicate=False)}
-    return {name: owner for name, owner in names.items() if name != owner}
+        old = getattr(modules[path], key)
+        if isinstance(old, nn.Parameter):
+            new = made.get(id(old)) or nn.Parameter(tensor, requires_grad=old.requires_grad)
+            made |= {id(old): new, id(new): new}
+            modules[path].register_parameter(key, new)
+        else:
+            modules[path].register_buffer(key, tensor)
 
 
 def split_state(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -32,7 +32,7 @@ def card_rows(file: Path, sets: dict[str, Any], again: Numbers) -> list[Row]:
 
 def _index_rows(card: ModelCard, again: Numbers) -> Iterator[Row]:
     """The model-index: means over seeds, told with six digits."""
-    for result in card.data.eval_results or []:
+    for result in card.data.get("eval_results") or []:
         where, metric, saved = str(result.dataset_config), result.metric_type, result.metric_value
         values = again.get(where, {}).get(metric)
         mean = summarise(values)["mean"] if values else None
