@@ -369,7 +369,7 @@ ROUTES: list[Route] = [
     ("GET", rf"{_REPO}/revision/{_REV}", info),
     ("GET", rf"{_REPO}/auth-check", auth_check),
     ("GET", rf"{_REPO}/auth-check/write", auth_check_write),
-    ("GET", rf"{_REPO}/tree/{_REV}(?:/(?P<path>.+))?", tree),
+    ("GET", rf"{_REPO}/tree/{_REV}(?:/(?P<path>.*))?", tree),
     ("POST", rf"{_REPO}/paths-info/{_REV}", paths_info),
     ("GET", rf"{_REPO}/refs", refs),
     ("GET", rf"{_REPO}/commits/{_REV}", commits),
