@@ -373,6 +373,8 @@ def patch_attention_by_hand() -> tuple[Side, Side]:
         calls(lambda: bare_patch_attention(split.inputs, split.targets, 400, by_hand=True)),
         calls(lambda: bare_patch_attention(split.inputs, split.targets, 400)),
     )
+
+
 # --- the Hub --------------------------------------------------------------------------------------------------
 
 HUB_ROWS = "Hub"
@@ -540,12 +542,12 @@ ROWS: dict[str, tuple[Callable[[], tuple[Side, Side]], Bar]] = {
     "positional / vanilla ViT-Ti/16 at 224, training": (lambda: vit_training(224, 8), at_least(1.2)),
     "positional / vanilla ViT-Ti/16 at 224, inference": (lambda: vit_inference(224, 8), at_least(1.2)),
     "positional / vanilla ViT-Ti/16 at 384, training": (lambda: vit_training(384, 4), at_least(None)),
+    "positional / vanilla ViT-Ti/16 at 384, inference": (lambda: vit_inference(384, 4), at_least(None)),
     "patch-attention, D 16, batch 64: ten seeds / one": (lambda: seeds_together(16, 64, 400), at_most(3)),
     "patch-attention, D 36, batch 256: ten seeds / one": (lambda: seeds_together(36, 256, 50), at_most(10)),
     "patch-attention, D 64, batch 256: ten seeds / one": (lambda: seeds_together(64, 256, 60), at_most(10)),
     "our loop / bare loop, patch-attention D 36": (patch_attention_loop, at_most(1.1)),
     "gradients by hand / autograd, patch-attention D 36": (patch_attention_by_hand, at_least(None)),
-    "positional / vanilla ViT-Ti/16 at 384, inference": (lambda: vit_inference(384, 4), at_least(None)),
     "linear attention / dense tokens, 1 loop, training": (lambda: linear_training(1), at_least(2.5)),
     "linear attention / dense tokens, 5 loops, training": (lambda: linear_training(5), at_least(5)),
     "linear attention / dense tokens, 10 loops, training": (lambda: linear_training(10), at_least(6)),

@@ -96,10 +96,6 @@ def publish(
     return Published(target, place.reference, changes, dry_run)
 
 
-def _content(source: bytes | Path) -> bytes:
-    return source if isinstance(source, bytes) else source.read_bytes()
-
-
 def _check(name: str, file: CommitOperationAdd, where: str) -> None:
     """An error where a file that is about to leave holds an access token."""
     if isinstance(file.path_or_fileobj, bytes) or not file.upload_info.size:
