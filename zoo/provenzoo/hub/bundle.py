@@ -98,7 +98,7 @@ def _checkpoint(view: RunView, stage: StageView, seed: int | None) -> Saved:
         config["seeds"], sets = [seed], {where: one_of(entry, seed) for where, entry in sets.items()}
         config["digest"] = checkpoint.digest(tensors)
     config |= {"license": LICENSE, "sets": sets}
-    config["seed"], config["seed_is"] = default_seed(view, config["seeds"])
+    config["seed"], config["seed_is"] = default_seed(view, stage.name, config["seeds"])
     if len(config["seeds"]) == 1 and (fields := timm_fields(config)):
         config |= {"layout": "single", **fields}
         tensors = {name: tensor[0] for name, tensor in tensors.items()}
