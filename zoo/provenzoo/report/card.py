@@ -111,7 +111,7 @@ def cell(text: object) -> str:
 def code(text: object) -> str:
     """Text in code type, safe in a Markdown table."""
     line = html.escape(" ".join(str(text).split()), quote=False)
-    return f"<code>{_MARKDOWN.sub(lambda m: f'&#{ord(m[1])};', line.replace('|', '&#124;'))}</code>"
+    return f"<code>{_MARKDOWN.sub(lambda m: f'&#{ord(m[1])};', line).replace('|', '&#124;')}</code>"
 
 
 def _paper(view: RunView) -> str:
