@@ -12,9 +12,11 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -106,6 +108,17 @@ def calls(function: Callable[[], Any], repeat: int = 1) -> Side:
         for _ in range(repeat):
             function()
         return (time.process_time() - start) / repeat
+
+    return run
+
+
+def clock(function: Callable[[], Any]) -> Side:
+    """A function in this process; seconds of the clock."""
+
+    def run() -> float:
+        start = time.perf_counter()
+        function()
+        return time.perf_counter() - start
 
     return run
 
@@ -362,6 +375,93 @@ def patch_attention_by_hand() -> tuple[Side, Side]:
     )
 
 
+# --- the Hub --------------------------------------------------------------------------------------------------
+
+HUB_ROWS = "Hub"
+"""What is in the name of a row that needs the server of the tests."""
+
+
+@contextlib.contextmanager
+def hub_server() -> Iterator[None]:
+    """The tests' Hub server as another process, and the client's settings for it, before the client is imported."""
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "-m", "hubserver"]
+    child = subprocess.Popen(command, cwd=root / "tests", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout and child.stdin
+    told = json.loads(child.stdout.readline())
+    with tempfile.TemporaryDirectory() as home:
+        os.environ |= {"HF_ENDPOINT": told["endpoint"], "HF_TOKEN": told["token"], "HF_HOME": home}
+        os.environ |= {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1"}
+        os.environ |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+        try:
+            yield
+        finally:
+            child.stdin.close()
+            child.wait()
+
+
+def published_run(folder: Path, model: dict[str, Any], data: dict[str, Any]) -> Path:
+    """A run whose model took one step."""
+    import provenzoo
+
+    stage = {"stage": "pretrain", "model": model, "data": data, "steps": 1, "batch": 1, "metrics": ["accuracy"]}
+    recipe = {"recipe": "bench", "seeds": 1, "device": "cpu", "stages": {"train": stage}}
+    with unseen_terminal():
+        return provenzoo.run(recipe, out=folder / "run").path
+
+
+def hub_loading(checked: bool) -> tuple[Side, Side]:
+    """`provenzoo.load` of a ViT-Ti/16 at 224 from the Hub's cache, offline, against timm's load of the same files."""
+    import timm
+    from huggingface_hub import constants
+
+    import provenzoo
+    from provenzoo import fetch
+
+    constants.HF_HUB_OFFLINE = False
+    folder = Path(tempfile.mkdtemp())
+    data = {"name": "fashion-mnist-mini", "size": 224, "limit": 1}
+    done = provenzoo.publish(published_run(folder, {"name": "vit-tiny"}, data), f"someone/vit-{checked}")
+    place = Path(fetch.pull(done.reference)["folder"])
+    constants.HF_HUB_OFFLINE = True
+    notes = place.parents[1] / ".provenzoo"
+
+    def ours() -> None:
+        if not checked:
+            shutil.rmtree(notes)
+        provenzoo.load(done.reference)
+
+    return calls(ours), calls(lambda: timm.create_model(f"local-dir:{place}", pretrained=True))
+
+
+def hub_publishing() -> tuple[Side, Side]:
+    """`provenzoo.publish` of 100 MB to the local server against the client's own commit of the same files; seconds
+    of the clock, since both wait for the server."""
+    from itertools import count
+
+    from huggingface_hub import CommitOperationAdd, HfApi, constants
+
+    import provenzoo
+
+    constants.HF_HUB_OFFLINE = False
+    folder, number = Path(tempfile.mkdtemp()), count()
+    data = {"name": "gaussian-clusters", "features": 32, "num_classes": 10, "train": 10, "test": 10}
+    run = published_run(folder, {"name": "mlp", "hidden": [4980, 4980]}, data)
+    provenzoo.publish(run, f"local:{folder}/files")
+    files = [path for path in (folder / "files").rglob("*") if path.is_file()]
+
+    def ours() -> None:
+        provenzoo.publish(run, f"someone/ours-{next(number)}")
+
+    def other() -> None:
+        name = f"someone/other-{next(number)}"
+        HfApi().create_repo(name)
+        added = [CommitOperationAdd(path.relative_to(folder / "files").as_posix(), path) for path in files]
+        HfApi().create_commit(name, added, commit_message="raw")
+
+    return clock(ours), clock(other)
+
+
 # --- linear attention ---------------------------------------------------------------------------------------
 
 PROMPTS = {"n": 20, "dim": 10}
@@ -520,17 +620,20 @@ ROWS: dict[str, tuple[Callable[[], tuple[Side, Side]], Bar]] = {
     "positional / vanilla ViT-Ti/16 at 224, training": (lambda: vit_training(224, 8), at_least(1.2)),
     "positional / vanilla ViT-Ti/16 at 224, inference": (lambda: vit_inference(224, 8), at_least(1.2)),
     "positional / vanilla ViT-Ti/16 at 384, training": (lambda: vit_training(384, 4), at_least(None)),
+    "positional / vanilla ViT-Ti/16 at 384, inference": (lambda: vit_inference(384, 4), at_least(None)),
     "patch-attention, D 16, batch 64: ten seeds / one": (lambda: seeds_together(16, 64, 400), at_most(3)),
     "patch-attention, D 36, batch 256: ten seeds / one": (lambda: seeds_together(36, 256, 50), at_most(10)),
     "patch-attention, D 64, batch 256: ten seeds / one": (lambda: seeds_together(64, 256, 60), at_most(10)),
     "our loop / bare loop, patch-attention D 36": (patch_attention_loop, at_most(1.1)),
     "gradients by hand / autograd, patch-attention D 36": (patch_attention_by_hand, at_least(None)),
-    "positional / vanilla ViT-Ti/16 at 384, inference": (lambda: vit_inference(384, 4), at_least(None)),
     "linear attention / dense tokens, 1 loop, training": (lambda: linear_training(1), at_least(2.5)),
     "linear attention / dense tokens, 5 loops, training": (lambda: linear_training(5), at_least(5)),
     "linear attention / dense tokens, 10 loops, training": (lambda: linear_training(10), at_least(6)),
     "linear attention / prompt by prompt, 5 loops, evaluation": (lambda: linear_evaluation(5), at_least(100)),
     "linear attention, ten seeds at once / one, batch 64": (lambda: ten_seeds(64), at_most(5)),
+    "load from the Hub's cache, checked before / timm, ViT-Ti/16": (lambda: hub_loading(checked=True), at_most(0.35)),
+    "load from the Hub's cache, digest checked / timm, ViT-Ti/16": (lambda: hub_loading(checked=False), at_most(0.7)),
+    "publish 100 MB to a local Hub / the raw client": (hub_publishing, at_most(1.3)),
 }
 
 
@@ -585,7 +688,8 @@ def main() -> int:
     names = [name for name in ROWS if asked.row.lower() in name.lower()]
     if not names:
         parser.error(f"no row has {asked.row!r} in its name; the rows are: {'; '.join(ROWS)}")
-    rows = [measured(name) for name in names]
+    with hub_server() if any(HUB_ROWS in name for name in names) else contextlib.nullcontext():
+        rows = [measured(name) for name in names]
     if asked.json:
         print(json.dumps({"machine": machine(), "rows": [asdict(row) for row in rows]}, indent=1))
     else:

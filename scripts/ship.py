@@ -15,35 +15,16 @@ import torch
 
 from provenzoo import checkpoint, components
 from provenzoo.components import create_model
+from provenzoo.hub.seeds import default_seed, one_of
 from provenzoo.metrics.measure import Measure, loss_function, metric_functions
-from provenzoo.pipeline.claims import MetricPath
-from provenzoo.pipeline.folder import RunFolder
-from provenzoo.pipeline.plan import Plan
-from provenzoo.plain import dump_yaml, read_json, read_yaml, write_json, write_whole
+from provenzoo.plain import dump_yaml, read_json, write_json, write_whole
+from provenzoo.report import RunView
 from provenzoo.stages.work import Measured
 
 TEACHERS = ["loss", "cosine-to-truth", "value-distance", "score-distance"]
 """What is measured of a teacher on the data that it gives targets to."""
 
 CHECKPOINTS = Path(__file__).parents[1] / "registry" / "checkpoints"
-
-
-def median_seed(run: Path, stage: str) -> int:
-    """The seed whose value in the recipe's first claim is the lower median; of several points, at the stage."""
-    plan = Plan.of(read_yaml(run / "config.yaml"))
-    claim = next(iter(plan.recipe.claims.values()))
-    assert isinstance(claim.metric, str), "the first claim is no single metric; name the seed with --seed"
-    found = MetricPath.parse(claim.metric).find(RunFolder(run).table(plan.points))
-    [values] = [v for key, v in found.items() if len(found) == 1 or str(key).startswith(f"{stage}.")]
-    order = sorted(range(len(values)), key=lambda k: values[k] or 0.0)
-    return order[(len(order) - 1) // 2]
-
-
-def one_seed(measured: dict[str, Any], seed: int) -> dict[str, Any]:
-    """A set's entry in metrics.json with one seed's numbers."""
-    index = measured["seeds"].index(seed)
-    values = {name: [per_seed[index]] for name, per_seed in measured["values"].items()}
-    return measured | {"values": values, "digests": [measured["digests"][index]], "seeds": [seed]}
 
 
 def sets_of(run: Path, stage: str, seed: int) -> dict[str, Any]:
@@ -55,7 +36,7 @@ def sets_of(run: Path, stage: str, seed: int) -> dict[str, Any]:
         own, judged = record["name"] == stage, origin == stage and not (folder / "config.json").exists()
         if own or judged:
             measured = read_json(folder / "metrics.json")["sets"]
-            sets |= {label or "held-out": one_seed(entry, seed) for label, entry in measured.items()}
+            sets |= {label or "held-out": one_of(entry, seed) for label, entry in measured.items()}
     return sets
 
 
@@ -113,7 +94,9 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int)
     parser.add_argument("--teacher", metavar="NAME", help="ship the seed's teacher too, as bilinear.TAG")
     words = parser.parse_args()
-    chosen = median_seed(words.run, words.stage) if words.seed is None else words.seed
+    seeds = read_json(words.run / "stages" / words.stage / "config.json")["seeds"]
+    median, _ = default_seed(RunView.read(words.run), words.stage, seeds)
+    chosen = median if words.seed is None else words.seed
     ship(words.run, words.stage, words.name, words.summary, chosen)
     if words.teacher:
         ship_teacher(words.name, words.teacher, f"the teacher of {words.name}")
