@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from provenzoo.models.load import load
     from provenzoo.pipeline.recipe import compose
     from provenzoo.pipeline.run import Run, run
+    from provenzoo.pipeline.sweep import Sweep, sweep
     from provenzoo.pipeline.verify import verify
     from provenzoo.registry import list_names, register
 
@@ -16,6 +17,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Run": "provenzoo.pipeline.run",
+    "Sweep": "provenzoo.pipeline.sweep",
     "compose": "provenzoo.pipeline.recipe",
     "create_dataset": "provenzoo.components",
     "create_model": "provenzoo.components",
@@ -25,11 +27,13 @@ _HOMES = {
     "load": "provenzoo.models.load",
     "register": "provenzoo.registry",
     "run": "provenzoo.pipeline.run",
+    "sweep": "provenzoo.pipeline.sweep",
     "verify": "provenzoo.pipeline.verify",
 }
 
 __all__ = [
     "Run",
+    "Sweep",
     "compose",
     "create_dataset",
     "create_model",
@@ -39,6 +43,7 @@ __all__ = [
     "load",
     "register",
     "run",
+    "sweep",
     "verify",
 ]
 

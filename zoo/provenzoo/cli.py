@@ -145,6 +145,42 @@ def _print_run(done: Any) -> None:
 
 
 @app.command()
+@click.argument("recipe")
+@click.argument("words", nargs=-1, metavar="path=value,value ...")
+@click.option("--out", type=click.Path(path_type=Path), help="The sweep's folder.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Points at once (default: a core each; on a GPU one).")
+@click.option("--ray", metavar="ADDRESS", help="Run on a Ray cluster: auto, host:port or ray://host:port.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="For table and figure: stage.accuracy, ...")
+@as_json_option
+def sweep(
+    recipe: str,
+    words: tuple[str, ...],
+    out: Path | None,
+    jobs: int | None,
+    ray: str | None,
+    metrics: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Run a recipe at every combination of values; a table and a figure at the end.
+
+    A value is a list (1,2,3), range(0,10,2), log(1e-4,1e-1,7) or random(5,0,1); a key with one value holds for every
+    point. Given again, the same command runs only what is missing.
+    """
+    from provenzoo.pipeline.show import sweep_table
+    from provenzoo.pipeline.sweep import sweep as run_sweep
+
+    done = run_sweep(recipe, words, out=out, jobs=jobs, ray=ray, metrics=metrics)
+    for point in done.failed:
+        _say(f"error: {point['name']}: {point['error'] or point['status']}")
+    if as_json:
+        _json(done.record)
+    else:
+        sweep_table(done.record)
+        print(f"sweep: {done.path}")
+    return 1 if done.failed else 0 if done.holds else FALLS_SHORT
+
+
+@app.command()
 @click.argument("target")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps")
 @as_json_option

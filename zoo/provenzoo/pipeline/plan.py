@@ -81,6 +81,16 @@ class Plan:
         known = dict.fromkeys(known for point in points for known in (point.stage, point.name))
         raise ZooError(f"{otherwise} {name!r}{did_you_mean(name, known)}")
 
+    def numbers(self, stage: str | None = None) -> list[str]:
+        """The names of the numbers at the end of a stage (of all): `stage[point].set.metric`, as run.json has them."""
+        return [
+            f"{point.name}.{label}.{metric}" if label else f"{point.name}.{metric}"
+            for point in self.points
+            if stage in (None, point.stage)
+            for label, metric, step in point.kind.expected(point.settings, set())
+            if step is None
+        ]
+
     def _ones(self) -> Table:
         table: Table = {}
         mentioned = {
