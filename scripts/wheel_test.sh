@@ -12,7 +12,8 @@
 # What does not look for the repository around it.
 CORE=(content plain registry recipe plan claims checkpoint models split metrics corruptions loop
     run resume rehearsal verify quickstart report fetch cli doctor patch_data patch_attention patch_metrics recipes_jelassi2022
-    wishart linear_attention linear_regression_prompts in_context overlay recipes_gatmiry2024)
+    wishart linear_attention linear_regression_prompts in_context overlay recipes_gatmiry2024
+    axes sweep on_ray plugin new)
 
 prepare_venv dev
 python=$VENV/bin/python
@@ -34,7 +35,7 @@ PY
 
 mkdir "$work/tests"
 cp -- pyproject.toml "$work/"
-cp -- tests/conftest.py tests/small_run.py "$work/tests/"
+cp -- tests/conftest.py tests/small_run.py tests/awkward.py "$work/tests/"
 for name in "${CORE[@]}"; do
     cp -- "tests/test_$name.py" "$work/tests/"
 done

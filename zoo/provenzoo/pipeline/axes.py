@@ -53,6 +53,9 @@ def read_axes(words: Iterable[str]) -> tuple[list[str], list[Axis]]:
             axes.append(_axis(path, items))
     if not axes:
         raise UsageError("a sweep needs a key with several values, such as seeds=1,2 or stages.train.steps=range(3)")
+    names = [axis.path.removesuffix("+") for axis in axes]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"{twice[0]!r} is given twice")
     if math.prod(len(axis.texts) for axis in axes) > MOST:
         raise UsageError(f"the sweep has more than {MOST:,} points; give fewer values")
     return fixed, axes
@@ -70,7 +73,7 @@ def short_names(paths: Iterable[str]) -> dict[str, str]:
     paths = list(paths)
     ends = {path: ["." + ".".join(path.split(".")[-n:]) for n in range(1, path.count(".") + 2)] for path in paths}
     return {
-        path: next(end[1:] for end in ends[path] if sum(f".{other}".endswith(end) for other in paths) == 1)
+        path: next((end[1:] for end in ends[path] if sum(f".{other}".endswith(end) for other in paths) == 1), path)
         for path in paths
     }
 

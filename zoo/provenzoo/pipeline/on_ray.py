@@ -1,6 +1,7 @@
 """Runs as tasks of a Ray cluster (https://docs.ray.io): one that was on a node that died is done again elsewhere."""
 
 import contextlib
+import importlib
 import io
 import os
 import shutil
@@ -39,7 +40,7 @@ def on_ray(address: str, count: int | None) -> Iterator[Engine]:
     back. No Ray, or none at the address, is a ZooError.
     """
     try:
-        import ray
+        ray = importlib.import_module("ray")
     except ImportError:
         raise ZooError("Ray is not installed here; install it with pip install 'provenzoo[ray]'") from None
     joined = not ray.is_initialized()
