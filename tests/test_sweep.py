@@ -13,6 +13,7 @@ import provenzoo
 from provenzoo import cli
 from provenzoo.pipeline import sweep as home
 from provenzoo.pipeline.jobs import Job, in_processes, perform
+from provenzoo.pipeline.recipe import plain_recipe
 from provenzoo.plain import read_json
 from provenzoo.training.runtime import Stop
 
@@ -222,7 +223,7 @@ def test_stopped_processes_save_and_end_and_nothing_more_is_begun(folder, monkey
     told = folder / "told"
     told.mkdir()
     slow = {"name": "awkward", "mode": "slow", "told": str(told), "seconds": 0.5}
-    recipe = provenzoo.pipeline.recipe.plain_recipe(provenzoo.compose("awkward"))
+    recipe = plain_recipe(provenzoo.compose("awkward"))
     recipe["stages"]["train"]["data"] = slow
     jobs = [Job(str(i), recipe, str(folder / "runs" / str(i))) for i in range(3)]
     stop, ended = Stop(), []

@@ -9,6 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from provenzoo import registry
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.pipeline.claims import Key, Table, judge
 from provenzoo.pipeline.points import Point, expand, order
@@ -49,7 +50,8 @@ class Plan:
         judge(self.recipe.claims, self._ones())
 
     def check_names(self) -> None:
-        """Check that `figures` and `publish` name stages and metrics that there will be."""
+        """Check that `figures` and `publish` name stages and metrics that there will be, and `card` a template."""
+        registry.card_file(self.recipe.card)
         ones = self._ones()
         for name, figure in self.recipe.figures.items():
             for stage in figure.stages:

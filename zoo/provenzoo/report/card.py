@@ -12,12 +12,11 @@ from urllib.parse import quote
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from provenzoo.content import own_content
+from provenzoo import registry
 from provenzoo.plain import write_whole
 from provenzoo.report import ARXIV, RunView, StageView, metric_text, number
 from provenzoo.report.figures import drawn
 
-TEMPLATE = "card.md.jinja"
 HUB_DATASETS = {
     "fashion-mnist": "zalando-datasets/fashion_mnist",
     "fashion-mnist-mini": "zalando-datasets/fashion_mnist",
@@ -35,7 +34,7 @@ def write_card(run: Path) -> Path:
     results = list(_results(view, stage)) if stage else []
     card = ModelCard.from_template(
         _front_matter(view, stage, results),
-        template_path=str(own_content() / "cards" / TEMPLATE),
+        template_path=str(registry.card_file(view.recipe.get("card"))),
         cell=cell,
         code=code,
         number=number,
