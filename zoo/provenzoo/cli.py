@@ -230,6 +230,27 @@ def doctor(as_json: bool) -> int:
     return FALLS_SHORT if found["problems"] else 0
 
 
+@app.command("new")
+@click.argument("kind")
+@click.argument("name")
+@click.option("--into", default=".", show_default=True, type=click.Path(path_type=Path), help="The project's folder.")
+@as_json_option
+def new_command(kind: str, name: str, into: Path, as_json: bool) -> int:
+    """Write a working skeleton with its test into a project of your own.
+
+    KIND is model, dataset, teacher or recipe.
+    """
+    from provenzoo.new import new
+
+    files = [str(file) for file in new(kind, name, into)]
+    if as_json:
+        _json(files)
+    else:
+        print("\n".join(files))
+        _say(f"test it: pytest {files[-1]}; use it: export PROVENZOO_PATH={into.resolve()} PYTHONPATH={into.resolve()}")
+    return 0
+
+
 # --- around the commands ------------------------------------------------------------------------------------------
 
 

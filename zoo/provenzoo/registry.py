@@ -26,7 +26,7 @@ NAMESPACES = {
     "timm/": "provenzoo.models.external:timm_model",
     "torchvision/": "provenzoo.models.external:torchvision_model",
 }
-_NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
+NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ def register(
     """Decorator that gives a builder a name in the running program, as a file in registry/ would."""
     if kind not in KINDS or kind == "checkpoints":
         raise UsageError(f"no kind {kind!r} to register in{did_you_mean(kind, KINDS)}")
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise UsageError(f"{name!r}: a name is lower case letters, digits and hyphens")
     if holders := names_held(kind).get(name):
         raise UsageError(f"the name {name!r} is taken by {holders[0][0]}")
