@@ -7,14 +7,14 @@ from pathlib import Path
 
 import matplotlib.image
 import pytest
-from awkward import content
+from awkward import STAGE, content
 
 import provenzoo
 from provenzoo import cli
 from provenzoo.pipeline import sweep as home
 from provenzoo.pipeline.jobs import Job, in_processes, perform
 from provenzoo.pipeline.recipe import plain_recipe
-from provenzoo.plain import read_json
+from provenzoo.plain import dump_yaml, read_json
 from provenzoo.training.runtime import Stop
 
 MODE = "stages.train.data.mode"
@@ -231,3 +231,18 @@ def test_stopped_processes_save_and_end_and_nothing_more_is_begun(folder, monkey
         ended.append(end)
         stop.signal = signal.SIGTERM
     assert ended[0].status == "complete" and len(ended) <= 2 and not (folder / "runs" / "2").exists()
+
+
+@pytest.mark.slow
+def test_recipes_of_a_pattern_run_side_by_side_and_one_that_fails_lets_the_others_finish(folder, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    recipe = {"device": "cpu", "threads": 1, "stages": {"train": STAGE}}
+    for name, mode in (("mine/fine", "fine"), ("mine/wrong", "fails")):
+        stage = {**STAGE, "data": {"name": "awkward", "mode": mode}}
+        file = folder / "content" / "pipelines" / f"{name}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(dump_yaml({**recipe, "stages": {"train": stage}}))
+    assert cli.execute(["run", "mine/*", "--jobs", "1", "--out", "all"]) == 1
+    said = capsys.readouterr().err
+    assert "mine/wrong: train: the data is bad" in said and "error: 1 of 2 recipes failed" in said
+    assert read_json(folder / "all" / "mine" / "fine" / "run.json")["status"] == "complete"

@@ -111,13 +111,18 @@ def config(recipe: str, overrides: tuple[str, ...], as_json: bool) -> int:
 @overrides_argument
 @click.option("--out", type=click.Path(path_type=Path), help="The run folder (for a pattern, that of the run folders).")
 @click.option("--fresh", is_flag=True, help="Drop what an earlier run left in the folder.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Recipes of a pattern at once (default: in turn).")
 @as_json_option
-def run(recipe: str, overrides: tuple[str, ...], out: Path | None, fresh: bool, as_json: bool) -> int:
+def run(recipe: str, overrides: tuple[str, ...], out: Path | None, fresh: bool, jobs: int | None, as_json: bool) -> int:
     """Run a recipe, or all that match a pattern, and judge the claims.
 
     RECIPE is a name, a YAML file (a run's config.yaml among them) or a pattern such as 'jelassi2022/*'.
     """
     if not any(mark in recipe for mark in "*?"):
+        if jobs is not None:
+            raise UsageError(
+                "--jobs is for a pattern of recipes, such as 'jelassi2022/*'; values side by side: provenzoo sweep"
+            )
         from provenzoo.pipeline.run import run as run_recipe
 
         done = run_recipe(recipe, overrides, out=out, fresh=fresh)
@@ -125,7 +130,7 @@ def run(recipe: str, overrides: tuple[str, ...], out: Path | None, fresh: bool, 
         return 0 if done.holds else FALLS_SHORT
     from provenzoo.pipeline.select import run_matching
 
-    runs, left_out = run_matching(recipe, overrides, out=out, fresh=fresh)
+    runs, left_out = run_matching(recipe, overrides, out=out, fresh=fresh, jobs=jobs)
     for name, why in left_out.items():
         _say(f"left out: {name} ({why})")
     if as_json:

@@ -46,9 +46,8 @@ def _module(kind: str, name: str) -> str:
     if not all(registry.NAME.fullmatch(part) for part in parts):
         raise UsageError(f"{name!r}: a name is lower case letters, digits and hyphens")
     module = re.sub(r"\W", "_", name)
-    if kind != "recipe" and (
-        not module.isidentifier() or keyword.iskeyword(module) or importlib.util.find_spec(module)
-    ):
+    taken = not module.isidentifier() or keyword.iskeyword(module) or importlib.util.find_spec(module) is not None
+    if kind != "recipe" and taken:
         raise UsageError(f"{name!r}: there can be no new Python module {module!r}; choose another name")
     return module
 
