@@ -169,6 +169,7 @@ class _Session:
     def __init__(self, path: Path, fixed: list[str], axes: list[Axis], trials: list[Trial], shown: list[str]):
         self.path, self.fixed, self.axes, self.trials, self.shown = path, fixed, axes, trials, shown
         self.ended = {trial.name: Ended(trial.name, "complete") for trial in trials if trial.done}
+        self._told: dict[str, dict[str, Any]] = {}
 
     def run(self, engine: Engine, stop: runtime.Stop) -> None:
         """Run what is not done, with sweep.json as it stands after each point."""
@@ -186,7 +187,10 @@ class _Session:
 
     def write(self, status: str) -> dict[str, Any]:
         """Write sweep.json and give its content."""
-        points = [self._point(trial) for trial in self.trials]
+        for trial in self.trials:
+            if trial.name not in self._told or self._told[trial.name]["status"] != self._status(trial):
+                self._told[trial.name] = self._point(trial)
+        points = list(self._told.values())
         if status == "complete" and any(point["status"] != "complete" for point in points):
             status = "failed"
         record = {
