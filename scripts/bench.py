@@ -181,6 +181,7 @@ def sweeping() -> tuple[float, float]:
     """Wall seconds of a sweep of points that each sleep one second, on two local Ray nodes of one core, and of half as
     many points in a warm worker: what two workers would need if nothing else took time.
     """
+    import ray
     from ray.cluster_utils import Cluster
 
     import provenzoo
@@ -199,6 +200,7 @@ def sweeping() -> tuple[float, float]:
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
         try:
             cluster.add_node(num_cpus=1)
+            ray.init(address=cluster.address, log_to_driver=False)  # one connection: its workers stay warm
             with on_ray(cluster.address, 1) as engine:
                 ends = [time.perf_counter()]
                 for _ in engine([Job(str(i), recipe, str(Path(folder, str(i)))) for i in range(4)], Stop()):
@@ -209,6 +211,7 @@ def sweeping() -> tuple[float, float]:
             provenzoo.sweep(recipe, words, out=Path(folder, "sweep"), ray=cluster.address)
             took = time.perf_counter() - start
         finally:
+            ray.shutdown()
             cluster.shutdown()
     return took, (ends[-1] - ends[-2]) * POINTS / 2
 
