@@ -14,7 +14,6 @@ CORE=(content plain registry recipe plan claims checkpoint models split metrics 
     run resume rehearsal verify quickstart report fetch cli doctor patch_data patch_attention patch_metrics recipes_jelassi2022
     wishart linear_attention linear_regression_prompts in_context overlay recipes_gatmiry2024
     axes sweep on_ray plugin new)
-    axes sweep on_ray plugin new)
 
 prepare_venv dev
 python=$VENV/bin/python
