@@ -8,7 +8,10 @@ but a quiet machine is still needed: the two share caches. Exits with 3 where a 
 """
 
 import argparse
+import atexit
 import contextlib
+import importlib.util
+import io
 import json
 import os
 import platform
@@ -124,7 +127,7 @@ def clock(function: Callable[[], Any]) -> Side:
 
 
 def medians(ours: Side, other: Side) -> tuple[float, float]:
-    """CPU seconds of both sides: medians of rounds in which they take turns, who begins changing."""
+    """Seconds of both sides: medians of rounds in which they take turns, who begins changing."""
     took: dict[Side, list[float]] = {ours: [], other: []}
     for turn in range(ROUNDS + 1):
         for side in (ours, other) if turn % 2 else (other, ours):
@@ -145,6 +148,83 @@ def listing() -> tuple[Side, Side]:
 def importing() -> tuple[Side, Side]:
     """`import provenzoo` against a Python that imports nothing."""
     return process(sys.executable, "-c", "import provenzoo"), process(sys.executable, "-c", "")
+
+
+# --- runs ---------------------------------------------------------------------------------------------------
+
+ONE_STEP: dict[str, Any] = {
+    "device": "cpu",
+    "threads": 1,
+    "stages": {
+        "train": {
+            "stage": "pretrain",
+            "model": {"name": "mlp", "hidden": 2},
+            "data": {"name": "gaussian-clusters", "features": 4, "num_classes": 2, "train": 8, "test": 8},
+            "optim": {"name": "sgd", "lr": 0.1},
+            "steps": 1,
+            "batch": 4,
+            "metrics": ["loss", "accuracy"],
+        }
+    },
+}
+
+
+def run_overhead() -> tuple[Side, Side]:
+    """A run of one step, from the recipe to the report, against nothing; imports are made in the pass not counted."""
+    import provenzoo
+
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with contextlib.redirect_stderr(io.StringIO()):
+        provenzoo.run(ONE_STEP, out=folder)
+
+    def run() -> None:
+        with contextlib.redirect_stderr(io.StringIO()):
+            provenzoo.run(ONE_STEP, out=folder, fresh=True)
+
+    return calls(run), lambda: 1e-9
+
+
+POINTS = 64
+
+
+def sweeping() -> tuple[float, float]:
+    """Wall seconds of a sweep of points that each sleep one second, on two local Ray nodes of one core, and of half as
+    many points in a warm worker: what two workers would need if nothing else took time.
+    """
+    import ray
+    from ray.cluster_utils import Cluster
+
+    import provenzoo
+    from provenzoo.pipeline.jobs import Job
+    from provenzoo.pipeline.on_ray import on_ray
+    from provenzoo.training.runtime import Stop
+
+    tests, zoo = Path(__file__).parents[1] / "tests", Path(provenzoo.__file__).parents[1]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(tests), str(zoo), os.environ.get("PYTHONPATH", "")])
+    sys.path.insert(0, str(tests))
+    awkward = importlib.import_module("awkward")
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
+        os.environ["PROVENZOO_PATH"] = str(awkward.content(Path(folder, "content")))
+        stage = {**awkward.STAGE, "data": {"name": "awkward", "mode": "slow", "seconds": 1.0}}
+        recipe = {"recipe": "awkward", "device": "cpu", "threads": 1, "stages": {"train": stage}}
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        try:
+            cluster.add_node(num_cpus=1)
+            ray.init(address=cluster.address, log_to_driver=False)  # one connection: its workers stay warm
+            with on_ray(cluster.address, 1) as engine:
+                ends = [time.perf_counter()]
+                for _ in engine([Job(str(i), recipe, str(Path(folder, str(i)))) for i in range(4)], Stop()):
+                    ends.append(time.perf_counter())
+            rates = ",".join(str(i + 1) for i in range(POINTS))
+            start = time.perf_counter()
+            words = [f"stages.train.optim.lr={rates}"]
+            provenzoo.sweep(recipe, words, out=Path(folder, "sweep"), ray=cluster.address)
+            took = time.perf_counter() - start
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+    return took, (ends[-1] - ends[-2]) * POINTS / 2
 
 
 # --- training loop ------------------------------------------------------------------------------------------
@@ -610,9 +690,14 @@ def many_students() -> tuple[Side, Side]:
 
 # --- the table ----------------------------------------------------------------------------------------------
 
+ONCE: dict[str, tuple[Callable[[], tuple[float, float]], Bar]] = {
+    f"sweep of {POINTS} points on two Ray nodes / half of them in a warm worker, wall": (sweeping, at_least(0.85)),
+}
+"""Rows that are measured once, by the clock."""
 ROWS: dict[str, tuple[Callable[[], tuple[Side, Side]], Bar]] = {
     "list models / import timm and list": (listing, at_least(20)),
     "import provenzoo / bare python": (importing, at_most_more(0.1)),
+    "run of one step, imports aside / nothing": (run_overhead, at_most_more(0.5)),
     "our loop / bare loop, MLP 32-64-10": (loop, at_most(1.05)),
     "our / bare loop with autograd, student of a graph convolution": (student_step, at_most(1.1)),
     "gradient by hand / autograd, the same student": (student_gradient, at_least(None)),
@@ -643,8 +728,12 @@ def measured(name: str) -> Row:
 
     torch.set_num_threads(1)
     print(f"{name} ...", file=sys.stderr, flush=True)
-    sides, bar = ROWS[name]
-    ours, other = medians(*sides())
+    if name in ONCE:
+        measure, bar = ONCE[name]
+        ours, other = measure()
+    else:
+        sides, bar = ROWS[name]
+        ours, other = medians(*sides())
     return Row(name, ours, other, bar.ratio(ours, other), bar.words, bar.holds(ours, other))
 
 
@@ -685,16 +774,17 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--row", default="", metavar="NAME", help="only rows whose name has this in it")
     asked = parser.parse_args()
-    names = [name for name in ROWS if asked.row.lower() in name.lower()]
+    rows = [*ROWS, *(ONCE if importlib.util.find_spec("ray") else ())]
+    names = [name for name in rows if asked.row.lower() in name.lower()]
     if not names:
-        parser.error(f"no row has {asked.row!r} in its name; the rows are: {'; '.join(ROWS)}")
+        parser.error(f"no row has {asked.row!r} in its name; the rows are: {'; '.join(rows)}")
     with hub_server() if any(HUB_ROWS in name for name in names) else contextlib.nullcontext():
-        rows = [measured(name) for name in names]
+        found = [measured(name) for name in names]
     if asked.json:
-        print(json.dumps({"machine": machine(), "rows": [asdict(row) for row in rows]}, indent=1))
+        print(json.dumps({"machine": machine(), "rows": [asdict(row) for row in found]}, indent=1))
     else:
-        show(rows)
-    return FALLS_SHORT if any(row.holds is False for row in rows) else 0
+        show(found)
+    return FALLS_SHORT if any(row.holds is False for row in found) else 0
 
 
 if __name__ == "__main__":

@@ -86,6 +86,8 @@ BAD: list[tuple[str, int, str]] = [
     ("frobnicate", 2, "No such command 'frobnicate'"),
     ("run", 2, "Missing argument 'RECIPE'"),
     ("run small.yaml --quickly", 2, "--quickly"),
+    ("run small.yaml --jobs 2", 2, "--jobs is for a pattern of recipes"),
+    ("run small.yaml card=crad", 2, "no template 'crad'; did you mean 'card'?"),
 ]
 
 

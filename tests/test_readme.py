@@ -1,12 +1,15 @@
 """The README: its links lead somewhere, its names are there, its overrides are read."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 import provenzoo
 from provenzoo import registry
+from provenzoo.pipeline.axes import combinations, read_axes
+from provenzoo.pipeline.plan import prepare
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -29,6 +32,14 @@ def test_the_recipe_overrides_that_it_shows_are_read() -> None:
     [line] = re.findall(r"provenzoo run quickstart (.*seeds=5) device=cuda", TEXT)
     config = provenzoo.compose("quickstart", line.split())
     assert config.seeds == 5 and config.stages.pretrain.model.name == "positional-vit-tiny"
+
+
+@pytest.mark.parametrize("line", re.findall(r"provenzoo sweep quickstart (.*)", TEXT))
+def test_the_sweeps_that_it_shows_are_read(line: str) -> None:
+    words = [word for word in shlex.split(line, comments=True) if "=" in word]
+    fixed, axes = read_axes(words)
+    for texts in combinations(axes):
+        prepare("quickstart", [*fixed, *(f"{path}={text}" for path, text in texts.items())])
 
 
 def test_each_content_folder_opens_with_a_readme_that_names_its_module() -> None:

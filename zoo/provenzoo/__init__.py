@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from provenzoo.models.load import load
     from provenzoo.pipeline.recipe import compose
     from provenzoo.pipeline.run import Run, run
+    from provenzoo.pipeline.sweep import Sweep, sweep
     from provenzoo.pipeline.verify import verify
     from provenzoo.registry import list_names, register
 
@@ -17,6 +18,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Run": "provenzoo.pipeline.run",
+    "Sweep": "provenzoo.pipeline.sweep",
     "compose": "provenzoo.pipeline.recipe",
     "create_dataset": "provenzoo.components",
     "create_model": "provenzoo.components",
@@ -27,11 +29,13 @@ _HOMES = {
     "publish": "provenzoo.hub.publish",
     "register": "provenzoo.registry",
     "run": "provenzoo.pipeline.run",
+    "sweep": "provenzoo.pipeline.sweep",
     "verify": "provenzoo.pipeline.verify",
 }
 
 __all__ = [
     "Run",
+    "Sweep",
     "compose",
     "create_dataset",
     "create_model",
@@ -42,6 +46,7 @@ __all__ = [
     "publish",
     "register",
     "run",
+    "sweep",
     "verify",
 ]
 

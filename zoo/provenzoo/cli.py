@@ -128,13 +128,18 @@ def config(recipe: str, overrides: tuple[str, ...], as_json: bool) -> int:
 @overrides_argument
 @click.option("--out", type=click.Path(path_type=Path), help="The run folder (for a pattern, that of the run folders).")
 @click.option("--fresh", is_flag=True, help="Drop what an earlier run left in the folder.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Recipes of a pattern at once (default: in turn).")
 @as_json_option
-def run(recipe: str, overrides: tuple[str, ...], out: Path | None, fresh: bool, as_json: bool) -> int:
+def run(recipe: str, overrides: tuple[str, ...], out: Path | None, fresh: bool, jobs: int | None, as_json: bool) -> int:
     """Run a recipe, or all that match a pattern, and judge the claims.
 
     RECIPE is a name, a YAML file (a run's config.yaml among them) or a pattern such as 'jelassi2022/*'.
     """
     if not any(mark in recipe for mark in "*?"):
+        if jobs is not None:
+            raise UsageError(
+                "--jobs is for a pattern of recipes, such as 'jelassi2022/*'; values side by side: provenzoo sweep"
+            )
         from provenzoo.pipeline.run import run as run_recipe
 
         done = run_recipe(recipe, overrides, out=out, fresh=fresh)
@@ -142,7 +147,7 @@ def run(recipe: str, overrides: tuple[str, ...], out: Path | None, fresh: bool, 
         return 0 if done.holds else FALLS_SHORT
     from provenzoo.pipeline.select import run_matching
 
-    runs, left_out = run_matching(recipe, overrides, out=out, fresh=fresh)
+    runs, left_out = run_matching(recipe, overrides, out=out, fresh=fresh, jobs=jobs)
     for name, why in left_out.items():
         _say(f"left out: {name} ({why})")
     if as_json:
@@ -159,6 +164,42 @@ def _print_run(done: Any) -> None:
     claims_table(done.record)
     print(f"report: {done.path / 'report.html'}")
     print(f"card:   {done.path / 'README.md'}")
+
+
+@app.command()
+@click.argument("recipe")
+@click.argument("words", nargs=-1, metavar="path=value,value ...")
+@click.option("--out", type=click.Path(path_type=Path), help="The sweep's folder.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Points at once (default: a core each; on a GPU one).")
+@click.option("--ray", metavar="ADDRESS", help="Run on a Ray cluster: auto, host:port or ray://host:port.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="For table and figure: stage.accuracy, ...")
+@as_json_option
+def sweep(
+    recipe: str,
+    words: tuple[str, ...],
+    out: Path | None,
+    jobs: int | None,
+    ray: str | None,
+    metrics: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Run a recipe at every combination of values; a table and a figure at the end.
+
+    A value is a list (1,2,3), range(0,10,2), log(1e-4,1e-1,7) or random(5,0,1); a key with one value holds for every
+    point. Given again, the same command runs only what is missing.
+    """
+    from provenzoo.pipeline.show import sweep_table
+    from provenzoo.pipeline.sweep import sweep as run_sweep
+
+    done = run_sweep(recipe, words, out=out, jobs=jobs, ray=ray, metrics=metrics)
+    for point in done.failed:
+        _say(f"error: {point['name']}: {point['error'] or point['status']}")
+    if as_json:
+        _json(done.record)
+    else:
+        sweep_table(done.record)
+        print(f"sweep: {done.path}")
+    return 1 if done.failed else 0 if done.holds else FALLS_SHORT
 
 
 @app.command()
@@ -262,6 +303,27 @@ def doctor(as_json: bool) -> int:
     found = examine()
     _json(found) if as_json else print("\n".join(lines(found)))
     return FALLS_SHORT if found["problems"] else 0
+
+
+@app.command("new")
+@click.argument("kind")
+@click.argument("name")
+@click.option("--into", default=".", show_default=True, type=click.Path(path_type=Path), help="The project's folder.")
+@as_json_option
+def new_command(kind: str, name: str, into: Path, as_json: bool) -> int:
+    """Write a working skeleton with its test into a project of your own.
+
+    KIND is model, dataset, teacher or recipe.
+    """
+    from provenzoo.new import new
+
+    files = [str(file) for file in new(kind, name, into)]
+    if as_json:
+        _json(files)
+    else:
+        print("\n".join(files))
+        _say(f"test it: pytest {files[-1]}; use it: export PROVENZOO_PATH={into.resolve()} PYTHONPATH={into.resolve()}")
+    return 0
 
 
 # --- around the commands ------------------------------------------------------------------------------------------

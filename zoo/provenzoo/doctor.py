@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from huggingface_hub import get_token
 from provenzoo import __version__, registry
 from provenzoo.datasets import mnist
 from provenzoo.errors import ZooError
+from provenzoo.pipeline.recipe import compose
 from provenzoo.training.runtime import environment
 
 
@@ -27,9 +29,19 @@ def examine() -> dict[str, Any]:
         "data-roots": {str(place): place.is_dir() for place in _data_roots()},
         "datasets": {name: _missing(name) for name in registry.list_names("datasets")},
         "content": {str(source.folder): source.origin for source in registry.sources()},
-        "problems": registry.problems(),
+        "problems": [*registry.problems(), *registry.broken_entries(), *_broken_recipes()],
         "hub": {"token": get_token() is not None, "endpoint": os.environ.get("HF_ENDPOINT")},
     }
+
+
+def _broken_recipes() -> Iterator[str]:
+    """What is wrong with the recipes that plug-ins and PROVENZOO_PATH bring."""
+    for name, holders in registry.names_held("recipes").items():
+        if holders[0][0] != "provenzoo":
+            try:
+                compose(name)
+            except ZooError as error:
+                yield f"{holders[0][0]}: {error}"
 
 
 def lines(found: dict[str, Any]) -> list[str]:

@@ -8,7 +8,6 @@ closed: recipes, cards and configs name entries and give them plain data; only r
 import fnmatch
 import functools
 import importlib
-import importlib.util
 import os
 import re
 import typing
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from provenzoo import plugins
 from provenzoo.content import own_content
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.plain import did_you_mean, kind_of, nearest
@@ -26,8 +26,7 @@ NAMESPACES = {
     "timm/": "provenzoo.models.external:timm_model",
     "torchvision/": "provenzoo.models.external:torchvision_model",
 }
-GROUP = "provenzoo.registry"
-_NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
+NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
 
 
 @dataclass(frozen=True)
@@ -74,31 +73,16 @@ class Source:
 
     origin: str
     folder: Path
-
-
-@functools.cache
-def _plugins() -> tuple[list[Source], list[str]]:
-    """The content folders of installed plug-ins, found without importing them, and what is wrong with the others."""
-    from importlib.metadata import entry_points
-
-    found, broken = [], []
-    for point in entry_points(group=GROUP):
-        top, *inner = point.value.split(".")
-        spec = importlib.util.find_spec(top)
-        places = [Path(p, *inner) for p in (spec.submodule_search_locations or [])] if spec else []
-        folder = next((p for p in places if p.is_dir()), None)
-        if folder:
-            found.append(Source(f"the package {point.value}", folder))
-        else:
-            broken.append(f"the plug-in {point.name!r} names the package folder {point.value!r}, which is not there")
-    return found, broken
+    plugged: bool = False
+    """Whether a plug-in brings it, which cannot take a name of ours."""
 
 
 def sources() -> list[Source]:
     """Every content folder, our own first."""
     own = [Source("provenzoo", own_content())]
+    plugged = [Source(found.origin, found.folder, plugged=True) for found in plugins.installed() if found.folder]
     paths = [Path(p) for p in os.environ.get("PROVENZOO_PATH", "").split(os.pathsep) if p]
-    found = own + _plugins()[0] + [Source(f"PROVENZOO_PATH ({p})", p) for p in paths]
+    found = own + plugged + [Source(f"PROVENZOO_PATH ({p})", p) for p in paths]
     return list({source.folder.resolve(): source for source in reversed(found)}.values())[::-1]  # each folder once
 
 
@@ -106,17 +90,24 @@ _registered: dict[tuple[str, str], Entry] = {}
 
 
 def names_held(kind: str) -> dict[str, list[tuple[str, Path | None]]]:
-    """Each name of a kind with its holders: (origin, file)."""
+    """Each name of a kind with its holders: (origin, file). A plug-in holds none that is ours."""
     held: dict[str, list[tuple[str, Path | None]]] = {}
+    own: set[str] = set()
     for source in sources():
-        folder = source.folder / ("pipelines" if kind == "recipes" else f"registry/{kind}")
-        for file in _yaml_files(folder, deep=kind == "recipes"):
-            name = file.relative_to(folder).with_suffix("").as_posix()
-            held.setdefault(name, []).append((source.origin, file))
+        for name, file in _files(source, kind):
+            if not (source.plugged and name in own):
+                held.setdefault(name, []).append((source.origin, file))
+        own = set(held) if source.origin == "provenzoo" else own
     for (held_kind, name), entry in _registered.items():
         if held_kind == kind:
             held.setdefault(name, []).append((entry.origin, None))
     return held
+
+
+def _files(source: Source, kind: str) -> Iterator[tuple[str, Path]]:
+    folder = source.folder / ("pipelines" if kind == "recipes" else f"registry/{kind}")
+    for file in _yaml_files(folder, deep=kind == "recipes"):
+        yield file.relative_to(folder).with_suffix("").as_posix(), file
 
 
 def _yaml_files(folder: Path, deep: bool) -> Iterator[Path]:
@@ -127,15 +118,39 @@ def _yaml_files(folder: Path, deep: bool) -> Iterator[Path]:
 
 
 def problems() -> list[str]:
-    """What is wrong with the content that was found: broken plug-ins and names held twice."""
+    """What is wrong with the content that was found: broken plug-ins and names held twice. Nothing is imported."""
+    broken = [problem for plugin in plugins.installed() for problem in plugin.problems]
+    held = {kind: names_held(kind) for kind in (*KINDS, "recipes")}
+    refused = [
+        f"{source.origin} claims the name {name!r} ({kind}), which provenzoo holds; it is left out"
+        for source in sources()
+        for kind, names in held.items()
+        for name, file in (_files(source, kind) if source.plugged else ())
+        if file not in [found for _, found in names[name]]
+    ]
     twice = [
         f"the name {name!r} ({kind}) is held by {' and by '.join(origin for origin, _ in holders)}"
-        for kind in (*KINDS, "recipes")
-        for name, holders in names_held(kind).items()
+        for kind, names in held.items()
+        for name, holders in names.items()
         if len(holders) > 1
     ]
     absent = [f"{s.origin}: no such folder" for s in sources() if not s.folder.is_dir()]
-    return _plugins()[1] + absent + twice
+    return broken + absent + refused + twice
+
+
+def broken_entries() -> list[str]:
+    """What is wrong with the entries that plug-ins and PROVENZOO_PATH bring; their builders are imported."""
+    found = []
+    for source in [source for source in sources() if source.origin != "provenzoo"]:
+        for kind in KINDS:
+            for name, file in _files(source, kind):
+                try:
+                    read = _read_entry(kind, name, source.origin, file)
+                    _ = read.load() if kind != "checkpoints" else None
+                except ZooError as error:
+                    text = str(error)
+                    found.append(text if text.startswith(source.origin) else f"{source.origin}: {text}")
+    return found
 
 
 # --- names --------------------------------------------------------------------------------------------------------
@@ -230,13 +245,23 @@ def recipe_file(name: str) -> Path:
     return typing.cast(Path, holders[0][1])
 
 
+def card_file(name: str | None = None) -> Path:
+    """The template of a model card, `cards/<name>.md.jinja` of any content folder; ours without a name."""
+    wanted = f"{name or 'card'}.md.jinja"
+    found = [source.folder / "cards" / wanted for source in sources()]
+    if there := [file for file in found if file.is_file()]:
+        return there[0]
+    known = [file.name.partition(".")[0] for source in sources() for file in source.folder.glob("cards/*.md.jinja")]
+    raise ZooError(f"card: no template {name!r}{did_you_mean(str(name), known)}")
+
+
 def register(
     kind: str, name: str, *, summary: str = "", paper: str = "", **args: Any
 ) -> Callable[[Callable], Callable]:
     """Decorator that gives a builder a name in the running program, as a file in registry/ would."""
     if kind not in KINDS or kind == "checkpoints":
         raise UsageError(f"no kind {kind!r} to register in{did_you_mean(kind, KINDS)}")
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise UsageError(f"{name!r}: a name is lower case letters, digits and hyphens")
     if holders := names_held(kind).get(name):
         raise UsageError(f"the name {name!r} is taken by {holders[0][0]}")

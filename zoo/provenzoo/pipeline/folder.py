@@ -23,6 +23,10 @@ STAGE_FILES = ("metrics.json", "series.safetensors")
 MODEL_FILES = ("model.safetensors", "config.json")
 
 
+class Busy(ZooError):
+    """Another process is writing the folder."""
+
+
 class RunFolder:
     """One run's files. Reading needs no lock; writing happens inside `locked()`."""
 
@@ -51,7 +55,7 @@ class RunFolder:
         except OSError:
             holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
             os.close(handle)
-            raise ZooError(f"{self.path}: another run (process {holder}) is writing this folder") from None
+            raise Busy(f"{self.path}: another run (process {holder}) is writing this folder") from None
         with contextlib.suppress(OSError):  # a full disk: the lock holds without its holder's number
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)

@@ -9,6 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from provenzoo import registry
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.pipeline.claims import Key, Table, judge
 from provenzoo.pipeline.points import Point, expand, order
@@ -49,7 +50,8 @@ class Plan:
         judge(self.recipe.claims, self._ones())
 
     def check_names(self) -> None:
-        """Check that `figures` and `publish` name stages and metrics that there will be."""
+        """Check that `figures` and `publish` name stages and metrics that there will be, and `card` a template."""
+        registry.card_file(self.recipe.card)
         ones = self._ones()
         for name, figure in self.recipe.figures.items():
             for stage in figure.stages:
@@ -82,6 +84,16 @@ class Plan:
             return found[0]
         known = dict.fromkeys(known for point in points for known in (point.stage, point.name))
         raise ZooError(f"{otherwise} {name!r}{did_you_mean(name, known)}")
+
+    def numbers(self, stage: str | None = None) -> list[str]:
+        """The names of the numbers at the end of a stage (of all): `stage[point].set.metric`, as run.json has them."""
+        return [
+            f"{point.name}.{label}.{metric}" if label else f"{point.name}.{metric}"
+            for point in self.points
+            if stage in (None, point.stage)
+            for label, metric, step in point.kind.expected(point.settings, set())
+            if step is None
+        ]
 
     def _ones(self) -> Table:
         table: Table = {}

@@ -41,9 +41,8 @@ class Point:
 
     @property
     def folder(self) -> str:
-        """The name as a folder's: what a file system may refuse is percent-encoded, and a long name is cut."""
-        name = quote(self.name, safe="[]=,.-_+ ")
-        return name if len(name) <= 200 else f"{name[:180]}~{digest(self.name)[:12]}"
+        """The name as a folder's."""
+        return folder_name(self.name)
 
     @cached_property
     def kind(self) -> Stage:
@@ -66,6 +65,12 @@ class Point:
         for path in self.parents:
             _set(node, path, None)
         return digest({"node": node, "seeds": list(self.seeds), "parents": self.parents})
+
+
+def folder_name(name: str) -> str:
+    """A name as a folder's: what a file system may refuse is percent-encoded, and a long name is cut."""
+    quoted = quote(name, safe="[]=,.-_+ ")
+    return quoted if len(quoted) <= 200 else f"{quoted[:180]}~{digest(name)[:12]}"
 
 
 def _brackets(labels: Labels) -> str:

@@ -49,6 +49,8 @@ class Recipe(Settings):
     stages: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
     figures: dict[str, Figure] = {}
     publish: str | None = None
+    card: str | None = None
+    """The model card's template, `cards/<card>.md.jinja` of a content folder; ours if none is named."""
     claims: dict[str, Claim] = {}
 
     @field_validator("recipe")

@@ -4,28 +4,56 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from provenzoo import components, registry
-from provenzoo.errors import UsageError
+from provenzoo.errors import UsageError, ZooError
+from provenzoo.pipeline.jobs import Job, in_processes
 from provenzoo.pipeline.plan import Plan, prepare
-from provenzoo.pipeline.run import Run, run
-from provenzoo.plain import did_you_mean, walk
+from provenzoo.pipeline.run import Interrupted, Run, run
+from provenzoo.plain import did_you_mean, read_json, walk
 from provenzoo.report.paper import write_paper
 from provenzoo.training import runtime
 
 
 def run_matching(
-    pattern: str, overrides: Iterable[str] = (), *, out: str | Path | None = None, fresh: bool = False
+    pattern: str,
+    overrides: Iterable[str] = (),
+    *,
+    out: str | Path | None = None,
+    fresh: bool = False,
+    jobs: int | None = None,
 ) -> tuple[list[Run], dict[str, str]]:
     """Run the recipes that a pattern chooses; their runs, and why each of the others is left out.
 
     `out` is the folder of the run folders: a recipe's own is `out/<recipe>`. Recipes `<paper>/<experiment>` also get
-    the paper's page, `<paper>/report.html` above their folders, of which a line on standard error tells.
+    the paper's page, `<paper>/report.html` above their folders, of which a line on standard error tells. With `jobs`
+    they run in so many processes side by side, and one that fails is an error once the others have ended.
     """
     overrides = list(overrides)
     chosen, left_out = select(pattern, overrides)
-    runs = [run(name, overrides, out=Path(out, name) if out else None, fresh=fresh) for name in chosen]
+    if jobs:
+        runs = _side_by_side(chosen, overrides, out, fresh, jobs)
+    else:
+        runs = [run(name, overrides, out=Path(out, name) if out else None, fresh=fresh) for name in chosen]
     for paper in dict.fromkeys(name.partition("/")[0] for name in chosen if "/" in name):
         runtime.say(f"paper's report: {write_paper(Path(out or 'runs', paper))}")
     return runs, left_out
+
+
+def _side_by_side(names: list[str], overrides: list[str], out: str | Path | None, fresh: bool, jobs: int) -> list[Run]:
+    """Run recipes in so many processes."""
+    asked, failed = [], []
+    for name in names:
+        data, plan = prepare(name, overrides)
+        folder = Path(out, name) if out else Path("runs", plan.recipe.recipe, plan.id)
+        asked.append(Job(name, data, str(folder), fresh))
+    with runtime.Stop() as stop:
+        for ended in in_processes(asked, stop, jobs):
+            runtime.say(f"{ended.name}: {ended.error or ended.status}")
+            failed += [ended.name] if ended.status == "failed" else []
+    if stop.signal is not None:
+        raise Interrupted(stop.signal, Path(out or "runs"))
+    if failed:
+        raise ZooError(f"{len(failed)} of {len(names)} recipes failed, for the reasons above: {', '.join(failed)}")
+    return [Run(Path(job.out), read_json(Path(job.out, "run.json"))) for job in asked]
 
 
 def select(pattern: str, overrides: Iterable[str] = ()) -> tuple[list[str], dict[str, str]]:

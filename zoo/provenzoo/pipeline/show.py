@@ -44,6 +44,28 @@ def claims_table(record: dict[str, Any]) -> None:
     _table(["claim", "", "value", "holds if", "says"], rows)
 
 
+def sweep_table(record: dict[str, Any]) -> None:
+    """Every point of a sweep: its values, what became of it, its claims, and each metric with its spread over seeds."""
+    rows = [
+        [
+            *(str(value) for value in point["values"].values()),
+            point["status"],
+            "/".join(map(str, point["claims"])),
+            *(_with_spread(point["metrics"].get(metric)) for metric in record["metrics"]),
+        ]
+        for point in record["points"]
+    ]
+    _table([*record["axes"], "", "claims", *record["metrics"]], rows)
+
+
+def _with_spread(summary: dict[str, Any] | None) -> str:
+    """Mean and standard deviation over seeds; a dash where there is none."""
+    if summary is None:
+        return "-"
+    spread = f" ± {number(summary['std'])}" if len(summary["per_seed"]) > 1 and summary["std"] is not None else ""
+    return number(summary["mean"]) + spread
+
+
 def verification_table(found: Verification) -> None:
     """Every number as saved and as recomputed."""
     rows = [

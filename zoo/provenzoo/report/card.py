@@ -13,12 +13,11 @@ from urllib.parse import quote
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from provenzoo.content import own_content
+from provenzoo import registry
 from provenzoo.plain import plain_data, write_whole
 from provenzoo.report import ARXIV, RunView, StageView, metric_text, number
 from provenzoo.report.figures import Drawn, drawn
 
-TEMPLATE = "card.md.jinja"
 HUB_DATASETS = {
     "fashion-mnist": "zalando-datasets/fashion_mnist",
     "fashion-mnist-mini": "zalando-datasets/fashion_mnist",
@@ -75,7 +74,7 @@ def render(view: RunView, stage: StageView | None, source: Source) -> ModelCard:
     plain_data(front.to_dict(), f"{view.path}: the card")
     return ModelCard.from_template(
         front,
-        template_path=str(own_content() / "cards" / TEMPLATE),
+        template_path=str(registry.card_file(view.recipe.get("card"))),
         cell=cell,
         code=code,
         number=number,
