@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from provenzoo.components import create_dataset, create_model, create_teacher
     from provenzoo.describe import info
     from provenzoo.models.load import load
+    from provenzoo.models.to_positional import to_positional
     from provenzoo.pipeline.recipe import compose
     from provenzoo.pipeline.run import Run, run
     from provenzoo.pipeline.verify import verify
@@ -25,6 +26,7 @@ _HOMES = {
     "load": "provenzoo.models.load",
     "register": "provenzoo.registry",
     "run": "provenzoo.pipeline.run",
+    "to_positional": "provenzoo.models.to_positional",
     "verify": "provenzoo.pipeline.verify",
 }
 
@@ -39,6 +41,7 @@ __all__ = [
     "load",
     "register",
     "run",
+    "to_positional",
     "verify",
 ]
 
