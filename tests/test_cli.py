@@ -182,7 +182,7 @@ def three(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / "own" / "pipelines" / "mine" / f"{name}.yaml").write_text(dump_yaml({"device": "cpu", **recipe}))
     monkeypatch.setenv("PROVENZOO_PATH", str(folder / "own"))
     monkeypatch.setattr("provenzoo.datasets.mnist.SYSTEM", folder / "no-system")
-    monkeypatch.setattr("provenzoo.datasets.mnist._cache", lambda: folder / "no-cache")
+    monkeypatch.setattr("provenzoo.datasets.places.cache", lambda: folder / "no-cache")
     return folder
 
 

@@ -56,7 +56,7 @@ def test_vgg19_has_torchvisions_features_and_one_head():
         ours = VGG19BN(**CIFAR)
     assert shapes(ours.features) == shapes(theirs.features)
     assert shapes(ours.head) == {"weight": (10, 512), "bias": (10,)}
-    with pytest.raises(ZooError, match="28 x 28.*`size` to 32"):
+    with pytest.raises(ZooError, match=r"28 x 28.*`size` to 32"):
         VGG19BN(**CIFAR | {"image_size": 28})
 
 
