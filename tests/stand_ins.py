@@ -2,6 +2,8 @@
 
 import hashlib
 import pickle
+import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +62,17 @@ def svhn(root: Path, monkeypatch: pytest.MonkeyPatch, each: int = 2) -> Path:
         splits[split] = [url, name, hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()]
     monkeypatch.setattr(torchvision.datasets.SVHN, "split_list", splits)
     return root
+
+
+def numpys_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `scipy.io` that reads what stands in for a MATLAB file."""
+    module = types.ModuleType("scipy.io")
+    module.loadmat = lambda file: dict(np.load(file))  # pyright: ignore[reportAttributeAccessIssue]
+    parent = types.ModuleType("scipy")
+    parent.io = module  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "scipy", parent)
+    monkeypatch.setitem(sys.modules, "scipy.io", module)
+    monkeypatch.setattr(small_photos, "find_spec", lambda name: module)
 
 
 def imagenet(root: Path, monkeypatch: pytest.MonkeyPatch, classes: int = 4, each: int = 2, side: int = 40) -> Path:

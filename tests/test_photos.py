@@ -1,7 +1,5 @@
 """CIFAR, SVHN, ImageNet and its shifted sets: formats, labels, missing and damaged files. The data is generated."""
 
-import sys
-import types
 from pathlib import Path
 
 import numpy as np
@@ -32,18 +30,6 @@ def nowhere(tmp_path, monkeypatch):
     small_photos._arrays.cache_clear()
 
 
-@pytest.fixture
-def scipy(monkeypatch):
-    """A `scipy.io` that reads what stands in for a MATLAB file."""
-    module = types.ModuleType("scipy.io")
-    module.loadmat = lambda file: dict(np.load(file))  # pyright: ignore[reportAttributeAccessIssue]
-    parent = types.ModuleType("scipy")
-    parent.io = module  # pyright: ignore[reportAttributeAccessIssue]
-    monkeypatch.setitem(sys.modules, "scipy", parent)
-    monkeypatch.setitem(sys.modules, "scipy.io", module)
-    monkeypatch.setattr(small_photos, "find_spec", lambda name: module)
-
-
 # --- CIFAR and SVHN -------------------------------------------------------------------------------------------
 
 
@@ -70,7 +56,8 @@ def test_the_published_counts_are_known_without_a_file():
         assert sum(data.train_counts) == train and len(data.train_counts) == data.shapes["num_classes"]
 
 
-def test_svhns_label_ten_is_the_digit_zero(tmp_path, monkeypatch, scipy):
+def test_svhns_label_ten_is_the_digit_zero(tmp_path, monkeypatch):
+    stand_ins.numpys_scipy(monkeypatch)
     root = stand_ins.svhn(tmp_path / "data", monkeypatch)
     data = create_dataset("svhn", root=str(root), **PLAIN)
     assert data.test.targets.tolist() == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 0, 0]
