@@ -64,6 +64,7 @@ def assert_ran(name: str, data: dict[str, Any], out: Path) -> None:
     assert {file.stem for file in out.rglob("figures/*.png")} == set(composed(name)["figures"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TWINS)
 def test_a_twin_takes_a_few_steps_on_real_garments(name, tmp_path):
     def sample(node: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def test_a_twin_takes_a_few_steps_on_real_garments(name, tmp_path):
     assert_ran(name, data, tmp_path)
 
 
-@pytest.mark.parametrize("name", PHOTOS)
+@pytest.mark.parametrize("name", [*PHOTOS[:-1], pytest.param(PHOTOS[-1], marks=pytest.mark.slow)])
 def test_a_recipe_on_small_photos_takes_a_few_steps_on_generated_ones(name, tmp_path, monkeypatch):
     root = tmp_path / "data"
     if name == "svhn":
@@ -103,7 +104,7 @@ def test_a_recipe_on_small_photos_takes_a_few_steps_on_generated_ones(name, tmp_
     assert_ran(name, data, tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in LARGE])
 def test_a_recipe_on_imagenet_takes_a_few_steps_on_generated_images(name, tmp_path, monkeypatch):
     monkeypatch.setenv("PROVENZOO_DATA", str(tmp_path / "data"))
     stand_ins.imagenet(tmp_path / "data" / "imagenet", monkeypatch)
@@ -129,8 +130,8 @@ def test_a_recipe_on_imagenet_takes_a_few_steps_on_generated_images(name, tmp_pa
 @pytest.mark.parametrize("name", [*TWINS, *PHOTOS, *LARGE])
 def test_a_recipe_resolves_as_it_stands(name):
     data, plan = prepare(f"jelassi2022/{name}")
-    assert data["scale"] == ("cpu" if name in TWINS else "gpu") if "scale" in data else name in TWINS
-    assert len(plan.points) >= 1
+    assert data.get("scale", "cpu") == ("cpu" if name in TWINS else "gpu")
+    assert plan.points and all(point.read_settings() for point in plan.points)
 
 
 def test_the_papers_settings_stand_in_the_recipes():
