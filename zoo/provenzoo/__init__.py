@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from provenzoo.describe import info
     from provenzoo.hub.publish import publish
     from provenzoo.models.load import load
+    from provenzoo.models.to_positional import to_positional
     from provenzoo.pipeline.recipe import compose
     from provenzoo.pipeline.run import Run, run
     from provenzoo.pipeline.sweep import Sweep, sweep
@@ -30,6 +31,7 @@ _HOMES = {
     "register": "provenzoo.registry",
     "run": "provenzoo.pipeline.run",
     "sweep": "provenzoo.pipeline.sweep",
+    "to_positional": "provenzoo.models.to_positional",
     "verify": "provenzoo.pipeline.verify",
 }
 
@@ -47,6 +49,7 @@ __all__ = [
     "register",
     "run",
     "sweep",
+    "to_positional",
     "verify",
 ]
 

@@ -10,7 +10,7 @@ import torch
 from huggingface_hub import get_token
 
 from provenzoo import __version__, registry
-from provenzoo.datasets import mnist
+from provenzoo.datasets import mnist, places
 from provenzoo.errors import ZooError
 from provenzoo.pipeline.recipe import compose
 from provenzoo.training.runtime import environment
@@ -77,7 +77,7 @@ def _memory() -> int | None:
 
 def _data_roots() -> list[Path]:
     given = os.environ.get("PROVENZOO_DATA")
-    return [*([Path(given).expanduser()] if given else []), mnist.SYSTEM, mnist._cache()]
+    return [*([Path(given).expanduser()] if given else []), mnist.SYSTEM, places.cache()]
 
 
 def _gigabytes(count: int | None) -> str:

@@ -1,7 +1,7 @@
 """What a data set is: two splits for one seed, prepared when first asked for."""
 
 import hashlib
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -42,7 +42,8 @@ def law_digest(*law: Any, drawn: Tensor) -> str:
 class Split:
     """One split as whole tensors, ready for the model.
 
-    `inputs` `[N, ...]` float32, such as normalised images `[N, C, H, W]`; `targets` `[N]` int64 labels, or real
+    `inputs` `[N, ...]` float32, such as normalised images `[N, C, H, W]` (a `Deferred` in a tensor's place, of a test
+    split that is too large); `targets` `[N]` int64 labels, or real
     numbers `[N, ...]` float32. `augment` maps a batch of inputs and a generator to a batch of the same shape; only a
     training split has one.
     """
@@ -62,6 +63,36 @@ class Split:
     def digest(self) -> str:
         """SHA-256 of inputs and targets or of what they are made from, kept with every number measured on them."""
         return self.made_from or digest(self.inputs, self.targets)
+
+
+class Deferred:
+    """Inputs `[N, ...]` that are too many to hold: read batch by batch. What a measurement asks of inputs, it has.
+
+    `read` gives the items at places `[n]`, `[n, ...]` float32 on the CPU.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Tensor], Tensor],
+        places: Tensor,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self._read, self._places, self._device, self._dtype = read, places, device, dtype
+
+    nbytes: ClassVar[int] = 0
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def to(self, device: torch.device | str, dtype: torch.dtype) -> "Deferred":
+        """The same, whose batches come on a device in a precision."""
+        return Deferred(self._read, self._places, device, dtype)
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        """Batches of `size` items, the last of what is left."""
+        for places in self._places.split(size):
+            yield self._read(places).to(self._device, self._dtype)
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class ImageFolder(ImageDataset):
             if values is not None and len(values) != self.channels:
                 raise ZooError(f"{name}: {len(values)} values for {self.channels} channels")
         super().__post_init__()
-        only_held_out = sorted({*_folders(self.folders["test"])} - {*self.all_classes})
+        only_held_out = sorted({*folders_in(self.folders["test"])} - {*self.all_classes})
         if self.classes is None and only_held_out:
             raise ZooError(
                 f"image-folder: {self.folders['test']} has a class {only_held_out[0]!r} that "
@@ -84,7 +84,7 @@ class ImageFolder(ImageDataset):
     @cached_property
     def all_classes(self) -> list[str]:
         folder = self.folders["train"]
-        if names := _folders(folder):
+        if names := folders_in(folder):
             return names
         raise ZooError(f"image-folder: {folder} holds no folder of a class")
 
@@ -147,7 +147,7 @@ class ImageFolder(ImageDataset):
         folder = self.folders[split] / name
         if not folder.is_dir():
             raise ZooError(f"image-folder: {self.folders[split]} has no folder of class {name!r}")
-        files = [path for path in _visible(folder) if path.suffix.lower() in SUFFIXES and path.is_file()]
+        files = [path for path in visible(folder) if path.suffix.lower() in SUFFIXES and path.is_file()]
         if not files:
             raise ZooError(f"image-folder: {folder} holds no image of class {name!r}")
         return files if self.folders["train"] != self.folders["test"] else self._held_out(split, name, files)
@@ -161,11 +161,7 @@ class ImageFolder(ImageDataset):
 
     def _image(self, file: Path) -> Tensor:
         """One image, `[H, W, C]` uint8, of `image_size`."""
-        with _opened(file) as opened:
-            try:
-                image = ImageOps.exif_transpose(opened).convert("L" if self.channels == 1 else "RGB")
-            except UNREADABLE as error:
-                raise ZooError(f"{file}: a damaged image ({error})") from None
+        image = decoded(file, "L" if self.channels == 1 else "RGB")
         if self.size:
             image = _middle(image, self.size)
         elif image.size != (self.image_size, self.image_size):
@@ -174,7 +170,7 @@ class ImageFolder(ImageDataset):
         return torch.from_numpy(np.array(image)).view(self.image_size, self.image_size, self.channels)
 
 
-def _visible(folder: Path) -> list[Path]:
+def visible(folder: Path) -> list[Path]:
     """What a folder holds, in order of name, without what is hidden."""
     try:
         return sorted(folder / name for name in os.listdir(folder) if not name.startswith("."))
@@ -182,13 +178,23 @@ def _visible(folder: Path) -> list[Path]:
         raise ZooError(f"{folder}: cannot be listed ({error.strerror})") from None
 
 
-def _folders(folder: Path) -> list[str]:
-    return [path.name for path in _visible(folder) if path.is_dir()]
+def folders_in(folder: Path) -> list[str]:
+    """The names of the folders that a folder holds, without what is hidden."""
+    return [path.name for path in visible(folder) if path.is_dir()]
 
 
 def _rank(file: Path, purpose: str) -> int:
     """A random number that depends on the names of the file and of its class alone."""
     return derive(0, f"{purpose} {file.parent.name}/{file.name}")
+
+
+def decoded(file: Path, mode: str) -> Image.Image:
+    """An image upright, in the mode "L" or "RGB". One that is damaged or deeper than 8 bits is a ZooError."""
+    with _opened(file) as opened:
+        try:
+            return ImageOps.exif_transpose(opened).convert(mode)
+        except UNREADABLE as error:
+            raise ZooError(f"{file}: a damaged image ({error})") from None
 
 
 def _opened(file: Path) -> Image.Image:

@@ -8,7 +8,7 @@ corruption.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +18,9 @@ from torchvision.transforms.v2 import functional as vision
 
 from provenzoo import plain
 from provenzoo.datasets import corruptions
-from provenzoo.datasets.base import SPLITS, Dataset, Split, SplitName, digest
+from provenzoo.datasets.base import SPLITS, Augmentation, Dataset, Split, SplitName, digest
 from provenzoo.datasets.corruptions import Corrupt
+from provenzoo.datasets.policies import AutoAugmenter, Policy
 from provenzoo.draws import Permute, cell_permutation, generator
 from provenzoo.errors import ZooError
 from provenzoo.plain import did_you_mean
@@ -33,11 +34,13 @@ Positive = Annotated[float, Field(gt=0)]
 class Augment(Settings):
     """Random changes of training images, drawn anew in every batch.
 
-    `flip` mirrors half of the images left to right; `crop` shifts by up to that many pixels, over black.
+    `flip` mirrors half of the images left to right; `crop` shifts by up to that many pixels, over black; then `policy`
+    applies an AutoAugment policy (datasets/policies.py), to colour images alone.
     """
 
     flip: bool = False
     crop: Annotated[int, Field(ge=0)] = 0
+    policy: Policy | None = None
 
 
 @dataclass(kw_only=True, eq=False)
@@ -63,6 +66,8 @@ class ImageDataset(Dataset):
     def __post_init__(self) -> None:
         self._kept = self._numbers()
         self._check_samples()
+        if self.augment and self.augment.policy and self.colours != 3:
+            raise ZooError("augment.policy: AutoAugment's policies are for colour images, these have one channel")
         self._permutation = (
             cell_permutation(self.image_size, self.permute.cell, self.permute.draw) if self.permute else None
         )
@@ -104,6 +109,11 @@ class ImageDataset(Dataset):
         return {"image_size": self.image_size, "channels": self.colours, "num_classes": len(self._kept)}
 
     @property
+    def structure(self) -> dict[str, Tensor]:
+        """Of permuted images `pixel_permutation` `[H * W]`: pixel i is pixel `[i]` of the natural image."""
+        return {} if self._permutation is None else {"pixel_permutation": self._permutation}
+
+    @property
     def class_names(self) -> list[str]:
         return [self.all_classes[number] for number in self._kept]
 
@@ -121,9 +131,18 @@ class ImageDataset(Dataset):
         if self._permutation is not None:
             images = images.flatten(2)[..., self._permutation].view_as(images)
         mean, std = self._scale
-        batches = Augmenter(self.augment, -mean / std, self._permutation) if self.augment else None
+        batches = self._augmentation() if split == "train" and self.augment else None
         inputs = images.sub_(mean).div_(std)
-        return Split(inputs, targets, augment=batches if split == "train" else None, made_from=made_from)
+        return Split(inputs, targets, augment=batches, made_from=made_from)
+
+    def _augmentation(self) -> Augmentation:
+        """All that `augment` asks for, one after another."""
+        how, (mean, std) = cast(Augment, self.augment), self._scale
+        moved = Augmenter(how, -mean / std, self._permutation)
+        if how.policy is None:
+            return moved
+        changed = AutoAugmenter(how.policy, mean, std, self._permutation)
+        return lambda images, draws: changed(moved(images, draws), draws)
 
     def _made_from(self, clean: str, corrupt: Corrupt) -> str:
         """A digest of the clean images and of all that is done to them; only noise is drawn by the seed."""

@@ -20,6 +20,7 @@ from torch import Tensor
 from provenzoo.datasets.base import SplitName
 from provenzoo.datasets.idx import read_idx
 from provenzoo.datasets.images import ImageDataset, Positive, fit
+from provenzoo.datasets.places import download_folder, places
 from provenzoo.errors import ZooError
 
 SYSTEM = Path("/usr/share/datasets")  # where Debian's dataset packages put theirs
@@ -142,9 +143,8 @@ class WholeSet(IdxImages):
 
     @classmethod
     def _places(cls, root: str | None) -> list[Path]:
-        named = [root, os.environ.get("PROVENZOO_DATA")]
-        given = [Path(folder).expanduser() for folder in named if folder]
-        return [*given, SYSTEM / cls.key, _cache()]
+        *given, cache = places(root)
+        return [*given, SYSTEM / cls.key, cache]
 
     @classmethod
     def _found(cls, root: str | None) -> dict[str, Path] | None:
@@ -176,7 +176,7 @@ class WholeSet(IdxImages):
 
     def _download(self) -> str:
         """Download the set; files appear whole or not at all. Returns how it went."""
-        target = Path(os.environ.get("PROVENZOO_DATA") or _cache()).expanduser()
+        target = download_folder()
         kept = target / self.fetcher.__name__ / "raw"
         try:
             kept.mkdir(parents=True, exist_ok=True)
@@ -224,7 +224,3 @@ class MNIST(WholeSet):
 def _files_in(folder: Path) -> dict[str, Path]:
     """Those of the four files that lie in a folder, plain before gzipped."""
     return {name: path for name in NAMES for path in (folder / f"{name}.gz", folder / name) if path.is_file()}
-
-
-def _cache() -> Path:
-    return Path.home() / ".cache" / "provenzoo" / "data"

@@ -15,6 +15,16 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
     return _hits(outputs, targets).double().mean(-1)
 
 
+def accuracy_among_scored(outputs: Tensor, targets: Tensor, scored_classes: Tensor) -> Tensor:
+    """Accuracy where the logits of the classes `[S]` alone compete (Hendrycks et al. 2021, arXiv:1907.07174).
+
+    `[..., N, K], [..., N] -> [...]`, float64; targets are labels among all K classes.
+    """
+    others = torch.ones(outputs.shape[-1], dtype=torch.bool, device=outputs.device)
+    others[scored_classes] = False
+    return _hits(outputs, targets, others).double().mean(-1)
+
+
 def class_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
     """Accuracy on each class, NaN where the set lacks it: `[..., N, K], [..., N] -> [..., K]`, float64."""
     of_class = F.one_hot(targets, outputs.shape[-1]).double()
@@ -33,7 +43,10 @@ def cross_entropy(outputs: Tensor, targets: Tensor, label_smoothing: float = 0.0
     return each.view(targets.shape).mean(-1)
 
 
-def _hits(outputs: Tensor, targets: Tensor) -> Tensor:
+def _hits(outputs: Tensor, targets: Tensor, left_out: Tensor | None = None) -> Tensor:
+    """Whether the largest logit, but for the classes `left_out` `[K]`, is the target's."""
     if not torch.isfinite(outputs).all():
         raise ZooError("accuracy: the model's outputs hold NaN or infinity; it diverged or its inputs are off")
+    if left_out is not None:
+        outputs = outputs.masked_fill(left_out, -torch.inf)
     return outputs.argmax(-1) == targets

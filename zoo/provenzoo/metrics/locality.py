@@ -37,6 +37,29 @@ def encodings_locality(positional_encodings: Tensor) -> Tensor:
     return (encodings_locality_rank(positional_encodings) - null.mean(-1)) / null.std(-1)
 
 
+def encodings_locality_unpermuted(positional_encodings: Tensor, pixel_permutation: Tensor) -> Tensor:
+    """The z score with the encodings put back where their patches are in the natural image (Figure 5c).
+
+    Encodings `[..., N, C]` of a model of permuted images; `pixel_permutation` `[H * W]` is the images' (pixel i is
+    pixel `[i]` of the natural one). A patch that holds pixels of several patches of the natural image is a ZooError.
+    """
+    return encodings_locality(unpermuted(positional_encodings, pixel_permutation))
+
+
+def unpermuted(encodings: Tensor, pixel_permutation: Tensor) -> Tensor:
+    """Encodings `[..., N, C]` of the tokens of permuted images in the order of the natural image's patches."""
+    side, grid = math.isqrt(len(pixel_permutation)), math.isqrt(encodings.shape[-2])
+    patch = side // grid
+    pixels = torch.arange(side * side, device=pixel_permutation.device)
+    of_pixel = pixels // side // patch * grid + pixels % side // patch
+    rows = of_pixel[pixel_permutation].view(grid, patch, grid, patch).transpose(1, 2).reshape(grid * grid, -1)
+    if (rows != rows[:, :1]).any():
+        raise ZooError(
+            f"locality: the permutation cuts patches of {patch} x {patch}; no patch is one of the natural image"
+        )
+    return encodings[..., rows[:, 0].argsort(), :]
+
+
 def _means(encodings: Tensor, labels: Tensor) -> Tensor:
     """Mean rank of the neighbours under each relabelling `[D, N]`: `[..., N, C] -> [..., D]`."""
     tokens = encodings.shape[-2]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from provenzoo import registry
 from provenzoo.datasets.base import Dataset, Split, as_dtype
 from provenzoo.errors import ZooError
+from provenzoo.models.base import named_tensors
 from provenzoo.plain import did_you_mean
 
 BATCH = 500
@@ -91,10 +92,11 @@ class Measure:
     def _values(self, model: nn.Module) -> dict[str, Value]:
         everything = {name for asked in self.asked.values() for name in asked}
         own: dict[str, Tensor] = {"outputs": predict(model, self.inputs)} if "outputs" in everything else {}
-        if everything - self.known.keys() - own.keys() and hasattr(model, "named_tensors"):
-            own |= model.named_tensors()  # pyright: ignore[reportCallIssue]
+        if everything - self.known.keys() - own.keys() - {"model"}:
+            own |= named_tensors(model)
         broken = {name for name, tensor in own.items() if not tensor.isfinite().all()}
-        return {name: self._value(name, self.known | own, broken) for name in self.functions}
+        known = self.known | own | {"model": model}
+        return {name: self._value(name, known, broken) for name in self.functions}
 
     def _value(self, name: str, known: dict[str, Any], broken: set[str]) -> Value:
         """One metric; null where what it asks of the model is `broken`, that is, not finite."""

@@ -118,6 +118,16 @@ def is_timm_vit(model: nn.Module) -> bool:
     return all(hasattr(getattr(block, "attn", None), "qkv") for block in cast(Iterable, model.blocks))
 
 
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The detached tensors that metrics ask a model for; of timm's ViTs its `positional_encodings` `[N, C]`."""
+    if isinstance(model, Model) or hasattr(model, "named_tensors"):
+        return cast(Model, model).named_tensors()
+    if is_timm_vit(model) and model.pos_embed is not None:
+        prefix = 0 if model.no_embed_class else cast(int, model.num_prefix_tokens)
+        return {"positional_encodings": cast(Tensor, model.pos_embed)[0, prefix:].detach().clone()}
+    return {}
+
+
 def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 

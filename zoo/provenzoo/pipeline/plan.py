@@ -15,7 +15,7 @@ from provenzoo.pipeline.claims import Key, Table, judge
 from provenzoo.pipeline.points import Point, expand, order
 from provenzoo.pipeline.recipe import Recipe, compose, plain_recipe
 from provenzoo.plain import did_you_mean, digest
-from provenzoo.report.figure import OF_TRAINING, Figure, covers, numbers_along
+from provenzoo.report.figure import OF_TRAINING, Figure, covers, labels_along, numbers_along
 from provenzoo.settings import read
 
 
@@ -69,7 +69,8 @@ class Plan:
         if figure.kind == "dynamics" and len(points) > 1:
             raise ZooError(f"{where}: {stage} has {len(points)} points, such as {first.name}; name one of them")
         if figure.axis is not None:
-            numbers_along(figure.axis, [point.name for point in points], where)
+            along = labels_along if figure.kind == "columns" else numbers_along
+            along(figure.axis, [point.name for point in points], where)
         known = {"loss"} if figure.kind == "curves" else set()
         known |= {key.metric for key in ones if key.stage == first.stage} - {"frozen-unchanged"}
         if first.kind.trains:

@@ -37,6 +37,7 @@ class Figure(Settings):
         "overlay",
         "bars",
         "lines",
+        "columns",
         "encodings",
         "attention",
         "association",
@@ -53,7 +54,9 @@ class Figure(Settings):
     metric: str | None = None
     metrics: list[str] = []
     axis: str | None = None
-    """The axis of the grid that `lines` has from left to right; its labels are numbers."""
+    """The axis of the grid that `lines` (whose labels are numbers) and `columns` have from left to right."""
+    baseline: str | None = None
+    """A label on the axis of `lines`: each line's mean there is also drawn as a dashed line across."""
     x: Scale | None = None
     y: Scale | None = None
     guides: list[float] = []
@@ -63,12 +66,14 @@ class Figure(Settings):
     """The seed whose tensors maps show; by default the first that did not diverge."""
     token: int | Literal["centre", "mean"] = "centre"
     """The query token of `attention`; `mean` averages over them all."""
+    threshold: float | None = None
+    """Of `encodings`: products P^T P from -1 (least) to 1 (greatest), below this blank, in place of cosines."""
     order: Literal["natural", "sets"] = "natural"
     """The order of the patches in `association` and `scores`: as they stand, or set by set."""
 
     @model_validator(mode="after")
-    def _lines_have_an_axis(self) -> "Figure":
-        if self.kind == "lines" and self.axis is None:
+    def _has_an_axis(self) -> "Figure":
+        if self.kind in ("lines", "columns") and self.axis is None:
             raise ValueError("'axis' is missing: the axis of the grid that goes from left to right")
         return self
 
@@ -102,14 +107,20 @@ def covers(reference: str, name: str) -> bool:
     return stage == base and all(axis in labels and label in ("*", labels[axis]) for axis, label in wanted.items())
 
 
-def numbers_along(axis: str, names: Iterable[str], where: str) -> dict[str, float]:
-    """Label -> its number on an axis of the named points; a missing axis or a label that is no number is an error."""
-    found: dict[str, float] = {}
+def labels_along(axis: str, names: Iterable[str], where: str) -> list[str]:
+    """The labels of the named points on an axis; a point that has no such axis is an error."""
+    found: dict[str, None] = {}
     for name in names:
         _, labels = parts(name)
         if axis not in labels:
             raise ZooError(f"{where}: {name} has no axis {axis!r}{did_you_mean(axis, labels)}")
-        found[labels[axis]] = _number(labels[axis])
+        found[labels[axis]] = None
+    return list(found)
+
+
+def numbers_along(axis: str, names: Iterable[str], where: str) -> dict[str, float]:
+    """Label -> its number on an axis of the named points; a label that is no number is an error."""
+    found = {label: _number(label) for label in labels_along(axis, names, where)}
     if odd := [label for label, value in found.items() if not math.isfinite(value)]:
         raise ZooError(f"{where}: the label {odd[0]!r} on {axis} is no number, so it has no place from left to right")
     if len(set(found.values())) < len(found):

@@ -20,6 +20,7 @@ from provenzoo.plain import did_you_mean, write_whole
 from provenzoo.report import RunView, StageView
 from provenzoo.report.association import association
 from provenzoo.report.charts import bars, curves
+from provenzoo.report.columns import columns
 from provenzoo.report.dynamics import dynamics
 from provenzoo.report.figure import Figure as Spec
 from provenzoo.report.lines import lines
@@ -43,6 +44,7 @@ DrawAll = Callable[[list[StageView], RunView, Spec, str], tuple[Figure, str]]
 OF_THE_RUN: dict[str, DrawAll] = {
     "lines": lines,
     "overlay": overlay,
+    "columns": columns,
     "dynamics": dynamics,
     "rates": rates,
     "scores": scores,

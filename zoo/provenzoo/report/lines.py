@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
+from provenzoo.errors import ZooError
+from provenzoo.plain import did_you_mean
 from provenzoo.report import RunView, StageView, number
 from provenzoo.report.figure import Figure as Spec
 from provenzoo.report.figure import Scale, numbers_along
@@ -63,12 +65,23 @@ def lines(stages: list[StageView], run: RunView, spec: Spec, where: str) -> tupl
             look = {**style, "capsize": 2.5, "elinewidth": 1, "markersize": 4.5}
             axes.update_datalim([*zip(line.x, mean - std, strict=True), *zip(line.x, mean + std, strict=True)])
             axes.errorbar(line.x, mean, bars, label=name, transform=axes.transData + next(beside), **look)
+            if spec.baseline is not None:
+                axes.axhline(
+                    mean[_place(line, spec.baseline, where)], color=style["color"], linestyle="--", linewidth=1
+                )
         axes.set(title=metric, xlabel=axis, ylabel=unit(stages[0], metric))
         set_scales(axes, scale, spec.y, least=float(x[x > 0].min(initial=1.0)))
         _ticks(axes, x, scale, room=14 // len(panels))
     if len(found) > 1:
         _place_legend(figure, panels, ", ".join(_several(found)))
     return figure, _caption(found, spec, metrics)
+
+
+def _place(line: Line, label: str, where: str) -> int:
+    """The place of the baseline's label on a line."""
+    if label not in (known := [f"{x:g}" for x in line.x]):
+        raise ZooError(f"{where}.baseline: no label {label!r} on the axis{did_you_mean(label, known)}")
+    return known.index(label)
 
 
 def _scalars(stages: list[StageView]) -> list[str]:
@@ -163,6 +176,7 @@ def _caption(found: list[Line], spec: Spec, metrics: list[str]) -> str:
     seeds = max(len(row) for line in found for rows in line.values.values() for row in rows)
     over = f"mean over {seeds} seeds, bars of one standard deviation" if seeds > 1 else "one seed"
     text = f"{spec.stage}: {' and '.join(metrics)} at the end, against {spec.axis}; {over}."
+    text += f" Dashed: the means at {spec.baseline}." if spec.baseline is not None else ""
     nulls = [
         f"{metric}{f' of {name}' if name else ''} at {number(float(x))}, seed {seed}"
         for line, name in zip(found, _names(found), strict=True)

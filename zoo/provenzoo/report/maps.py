@@ -18,23 +18,29 @@ from provenzoo.report.style import INK, ORANGE, SHARE, SIGNED, WIDTH, Array
 def encodings(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[Figure, str]:
     """Likeness of the positional encodings of a grid of tokens, at first and trained (Jelassi et al. 2022, Figure 1).
 
-    Each small map is a row of the cosine similarities P^T P of the encodings, centred over the tokens.
+    Each small map is a row of the cosine similarities P^T P of the encodings, centred over the tokens. Of a model of
+    permuted images: trained, and put back where the patches are in the natural image (Figure 5c).
     """
     seed, trained = shown_tensor(stage, "positional_encodings", spec, where)
-    at_first = stage.series["tensors@0/positional_encodings"][seed]
+    shown = {"at initialisation": stage.series["tensors@0/positional_encodings"][seed], "trained": trained}
+    if (moved := stage.series.get("structure/pixel_permutation")) is not None:
+        shown = {"trained": trained, "trained, put back": _put_back(trained, moved[seed])}
     figure = Figure(figsize=(WIDTH, 4.5))
-    left, right = figure.subplots(1, 2, gridspec_kw={"wspace": 0.06})
-    _mosaic(left, _tiles(_cosines(at_first), where))
-    image = _mosaic(right, _tiles(_cosines(trained), where))
-    left.set_title("at initialisation")
-    right.set_title("trained")
-    bar = figure.colorbar(image, ax=(left, right), shrink=0.82, aspect=28, pad=0.02, ticks=[-1, 0, 1])
-    bar.set_label("cosine similarity")
+    panels = figure.subplots(1, len(shown), gridspec_kw={"wspace": 0.06})
+    images = []
+    for axes, (title, encodings) in zip(panels, shown.items(), strict=True):
+        likeness = _cosines(encodings) if spec.threshold is None else _above(encodings, spec.threshold)
+        images.append(_mosaic(axes, _tiles(likeness, where)))
+        axes.set_title(title)
+    bar = figure.colorbar(images[0], ax=panels, shrink=0.82, aspect=28, pad=0.02, ticks=[-1, 0, 1])
+    bar.set_label("cosine similarity" if spec.threshold is None else "products of the encodings, from -1 to 1")
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
     side = math.isqrt(len(trained))
+    back = " Put back: where the patches are in the natural image." if moved is not None else ""
+    blank = f" Values from -1 to 1, below {spec.threshold:g} blank." if spec.threshold is not None else ""
     return figure, (
         f"Positional encodings of {stage.name} (seed {seed}): the map at each place of the {side} by {side} grid "
-        "of tokens shows how alike that token's encoding is to every other's."
+        f"of tokens shows how alike that token's encoding is to every other's.{back}{blank}"
     )
 
 
@@ -71,6 +77,22 @@ def _cosines(encodings: Array) -> Array:
     centred = encodings - encodings.mean(0)
     unit = centred / np.linalg.norm(centred, axis=-1, keepdims=True).clip(1e-12)
     return unit @ unit.T
+
+
+def _above(encodings: Array, threshold: float) -> Array:
+    """P^T P from -1 at its least to 1 at its greatest; NaN below the threshold."""
+    products = encodings @ encodings.T
+    scaled = 2 * (products - products.min()) / max(float(np.ptp(products)), 1e-12) - 1
+    return np.where(scaled < threshold, np.nan, scaled)
+
+
+def _put_back(encodings: Array, permutation: Array) -> Array:
+    """Encodings `[N, C]` in the order of the natural image's patches; permutation of the pixels `[H * W]`."""
+    side, grid = math.isqrt(len(permutation)), math.isqrt(len(encodings))
+    patch = side // grid
+    corners = (np.arange(grid)[:, None] * patch * side + np.arange(grid) * patch).ravel()
+    held = permutation[corners]
+    return encodings[np.argsort(held // side // patch * grid + held % side // patch)]
 
 
 def _tiles(likeness: Array, where: str, most: int = 7) -> Array:

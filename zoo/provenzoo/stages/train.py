@@ -14,7 +14,7 @@ from provenzoo.datasets.base import Dataset, Split
 from provenzoo.draws import seeded
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.metrics.measure import Measure, Value, is_vector, loss_function, metric_functions
-from provenzoo.models.base import groups_of, members, model_groups, model_split
+from provenzoo.models.base import groups_of, members, model_groups, model_split, named_tensors
 from provenzoo.models.split import merged_state, split_fused, split_state
 from provenzoo.plain import did_you_mean
 from provenzoo.settings import Settings
@@ -430,4 +430,4 @@ class Still:
 def _named(model: nn.Module) -> dict[str, Tensor]:
     """The model's named tensors."""
     model.eval()
-    return model.named_tensors() if hasattr(model, "named_tensors") else {}  # pyright: ignore[reportCallIssue]
+    return named_tensors(model)

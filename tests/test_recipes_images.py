@@ -1,0 +1,176 @@
+"""Every image recipe of Jelassi et al. 2022 takes a few steps and judges its claims; a pattern downloads nothing.
+
+The twins run on real garments (the sample in the package), one in the place of every set, what is of the paper's scale on
+generated data in the sets' own formats.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stand_ins
+from omegaconf import OmegaConf
+
+import provenzoo
+from provenzoo import cli, registry
+from provenzoo.datasets import imagenet, small_photos
+from provenzoo.pipeline.plan import prepare
+from provenzoo.pipeline.select import select
+
+TWINS = ["fashion-mnist", "mnist", "permuted-mnist", "encodings", "transfer-images"]
+PHOTOS = ["cifar10", "cifar100", "svhn", "permuted-cifar100"]
+LARGE = ["imagenet", "imagenet-shifted", "positional-encodings"]
+SMALL_VIT = {"dim": 24, "depth": 2, "heads": 2}
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path, monkeypatch):
+    """No set lies in the user's or the system's folders."""
+    monkeypatch.setattr("provenzoo.datasets.places.cache", lambda: tmp_path / "no-cache")
+    monkeypatch.setattr("provenzoo.datasets.mnist.SYSTEM", tmp_path / "no-system")
+    small_photos._arrays.cache_clear()
+    yield
+    small_photos._arrays.cache_clear()
+
+
+def composed(name: str) -> dict[str, Any]:
+    data = OmegaConf.to_container(provenzoo.compose(f"jelassi2022/{name}"))
+    assert isinstance(data, dict)
+    return data  # pyright: ignore[reportReturnType]
+
+
+def short(data: dict[str, Any], batch: int = 10) -> dict[str, Any]:
+    """One seed and two steps a training."""
+    for stage in data["stages"].values():
+        if "batch" in stage:
+            stage |= {"steps": 2, "batch": batch, "log_every": 2}
+            stage.pop("epochs", None)
+    return data | {"seeds": 1, "device": "cpu", "threads": 1}
+
+
+def replaced(node: Any, change) -> Any:
+    """A recipe with every component's node changed."""
+    if isinstance(node, dict):
+        node = change({key: replaced(value, change) for key, value in node.items()})
+    return node
+
+
+def assert_ran(name: str, data: dict[str, Any], out: Path) -> None:
+    run = provenzoo.run(data, out=out)
+    assert run.record["status"] == "complete"
+    assert {claim["id"] for claim in run.claims} == set(composed(name)["claims"])
+    assert all(claim["source"] and claim["says"] for claim in run.claims)
+    assert {file.stem for file in out.rglob("figures/*.png")} == set(composed(name)["figures"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TWINS)
+def test_a_twin_takes_a_few_steps_on_real_garments(name, tmp_path):
+    def sample(node: dict[str, Any]) -> dict[str, Any]:
+        return node | {"name": "fashion-mnist-mini"} if node.get("name") in ("fashion-mnist", "mnist") else node
+
+    data = replaced(short(composed(name)), sample)
+    for stage in data["stages"].values():
+        if "data" in stage:
+            stage["data"] |= {"limit": 40, **({"samples": 4} if "samples" in stage["data"] else {})}
+        for axis in ("to", "source", "set"):
+            for overlay in stage.get("grid", {}).get(axis, {}).values():
+                if "data" in overlay:
+                    overlay["data"] |= {"limit": 40, **({"samples": 4} if "samples" in overlay["data"] else {})}
+        sizes = stage.get("grid", {}).get("data.permute.cell")
+        if sizes:
+            stage["grid"]["data.permute.cell"] = [4, 32]
+    assert_ran(name, data, tmp_path)
+
+
+@pytest.mark.parametrize("name", [*PHOTOS[:-1], pytest.param(PHOTOS[-1], marks=pytest.mark.slow)])
+def test_a_recipe_on_small_photos_takes_a_few_steps_on_generated_ones(name, tmp_path, monkeypatch):
+    root = tmp_path / "data"
+    if name == "svhn":
+        stand_ins.svhn(root, monkeypatch)
+        stand_ins.numpys_scipy(monkeypatch)
+    else:
+        stand_ins.cifar(root, monkeypatch, classes=10 if name == "cifar10" else 100, each=1)
+
+    def small(node: dict[str, Any]) -> dict[str, Any]:
+        if node.get("name") in ("cifar10", "cifar100", "svhn"):
+            return node | {"root": str(root), "limit": 12}
+        return node | SMALL_VIT if "vit-cifar" in str(node.get("name")) else node
+
+    data = replaced(short(composed(name), batch=4), small)
+    if "data.permute.cell" in (grid := data["stages"]["train"]["grid"]):
+        grid["data.permute.cell"] = [2, 32]
+    assert_ran(name, data, tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in LARGE])
+def test_a_recipe_on_imagenet_takes_a_few_steps_on_generated_images(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("PROVENZOO_DATA", str(tmp_path / "data"))
+    stand_ins.imagenet(tmp_path / "data" / "imagenet", monkeypatch)
+    for of in (imagenet.ImageNetA, imagenet.ImageNetR, imagenet.ImageNetV2):
+        stand_ins.shifted(tmp_path / "data" / of.key, of, list(of.folder_names()))
+
+    def small(node: dict[str, Any]) -> dict[str, Any]:
+        if node.get("name") == "timm/vit_small_patch32_224":
+            return {"name": "positional-vit", "patch": 8, "pool": "token", **SMALL_VIT}
+        if "vit-tiny" in str(node.get("name")):
+            return node | SMALL_VIT | {"patch": 8, "image_size": 32}
+        return node | {"size": 32} if str(node.get("name")).startswith("imagenet") else node
+
+    data = replaced(short(composed(name), batch=4), small)
+    if name == "imagenet-shifted":
+        severities = data["stages"]["corrupted"]["grid"]["severity"]
+        assert list(severities) == ["1", "2", "3", "4", "5"] and all(len(s["sets"]) == 6 for s in severities.values())
+        for label in ("2", "3", "4"):
+            del severities[label]
+    assert_ran(name, data, tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", [*TWINS, *PHOTOS, *LARGE])
+def test_a_recipe_resolves_as_it_stands(name):
+    data, plan = prepare(f"jelassi2022/{name}")
+    assert data.get("scale", "cpu") == ("cpu" if name in TWINS else "gpu")
+    assert plan.points and all(point.read_settings() for point in plan.points)
+
+
+def test_the_papers_settings_stand_in_the_recipes():
+    """Appendix A and Section 6 of the paper."""
+    for name in PHOTOS:
+        data = composed(name)
+        train = data["stages"]["train"]
+        optim = train["optim"]
+        assert (train["epochs"], train["batch"], train["label_smoothing"]) == (200, 128, 0.1)
+        assert (optim["name"], optim["lr"], optim["weight_decay"]) == ("adam", 1e-3, 5e-5)
+        assert optim["schedule"]["warmup"] * train["epochs"] == 5
+        assert optim["schedule"]["floor"] * optim["lr"] == pytest.approx(1e-5)
+        assert train["model"].get("patch", 4) == (2 if name == "permuted-cifar100" else 4)
+        assert data["seeds"] == (5 if name == "permuted-cifar100" else 10)
+    train = composed("imagenet")["stages"]["train"]
+    assert train["batch"] == 1024 and round(300 * 1_281_167 / 1024) == train["steps"]
+
+
+def test_a_pattern_leaves_out_what_needs_a_gpu_or_is_not_there_and_downloads_nothing(tmp_path, monkeypatch):
+    def no_network(*_, **__):
+        raise AssertionError("nothing is downloaded by a pattern")
+
+    for reader in ("MNIST", "FashionMNIST", "CIFAR10", "SVHN"):
+        monkeypatch.setattr(f"torchvision.datasets.{reader}.download", no_network)
+    chosen, left_out = select("jelassi2022/*")
+    for name in [*PHOTOS, *LARGE]:
+        assert left_out[f"jelassi2022/{name}"] == "scale: gpu; ask for it by name"
+    for name in TWINS:
+        assert "mnist: not found; looked for" in left_out[f"jelassi2022/{name}"]
+    assert "jelassi2022/realistic" in chosen
+
+
+def test_a_pattern_of_which_all_is_left_out_exits_with_0(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.execute(["run", "jelassi2022/cifar*", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["runs"] == [] and set(told["left_out"]) == {"jelassi2022/cifar10", "jelassi2022/cifar100"}
+
+
+def test_every_image_recipe_is_listed():
+    names = {name.partition("/")[2] for name in registry.list_names("recipes", "jelassi2022/*")}
+    assert names >= {*TWINS, *PHOTOS, *LARGE}
