@@ -156,3 +156,13 @@ def test_an_unknown_key_in_a_config_of_this_format_is_no_fault(tmp_path: Path) -
     config = json.loads((tmp_path / "config.json").read_text())
     write_json(tmp_path / "config.json", config | {"written_by_a_later_version": [1]})
     assert provenzoo.load(f"local:{tmp_path}").provenance["seed"] == 0
+
+
+def test_a_looped_checkpoint_is_loaded_with_another_number_of_loops() -> None:
+    name = "looped-linear-attention.gatmiry2024-l5"
+    data = provenzoo.load(name).provenance["data"]
+    inputs = provenzoo.create_dataset(**data | {"test": 8}).test.inputs
+    with torch.inference_mode():
+        five, again, two = (provenzoo.load(name, **more)(inputs) for more in ({}, {"loops": 5}, {"loops": 2}))
+    assert torch.equal(five, again) and not torch.allclose(five, two)
+    assert "anew" not in provenzoo.load(name, loops=2).provenance
