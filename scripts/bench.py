@@ -115,6 +115,17 @@ def calls(function: Callable[[], Any], repeat: int = 1) -> Side:
     return run
 
 
+def clock(function: Callable[[], Any]) -> Side:
+    """A function in this process; seconds of the clock."""
+
+    def run() -> float:
+        start = time.perf_counter()
+        function()
+        return time.perf_counter() - start
+
+    return run
+
+
 def medians(ours: Side, other: Side) -> tuple[float, float]:
     """Seconds of both sides: medians of rounds in which they take turns, who begins changing."""
     took: dict[Side, list[float]] = {ours: [], other: []}
@@ -444,6 +455,93 @@ def patch_attention_by_hand() -> tuple[Side, Side]:
     )
 
 
+# --- the Hub --------------------------------------------------------------------------------------------------
+
+HUB_ROWS = "Hub"
+"""What is in the name of a row that needs the server of the tests."""
+
+
+@contextlib.contextmanager
+def hub_server() -> Iterator[None]:
+    """The tests' Hub server as another process, and the client's settings for it, before the client is imported."""
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "-m", "hubserver"]
+    child = subprocess.Popen(command, cwd=root / "tests", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout and child.stdin
+    told = json.loads(child.stdout.readline())
+    with tempfile.TemporaryDirectory() as home:
+        os.environ |= {"HF_ENDPOINT": told["endpoint"], "HF_TOKEN": told["token"], "HF_HOME": home}
+        os.environ |= {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1"}
+        os.environ |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+        try:
+            yield
+        finally:
+            child.stdin.close()
+            child.wait()
+
+
+def published_run(folder: Path, model: dict[str, Any], data: dict[str, Any]) -> Path:
+    """A run whose model took one step."""
+    import provenzoo
+
+    stage = {"stage": "pretrain", "model": model, "data": data, "steps": 1, "batch": 1, "metrics": ["accuracy"]}
+    recipe = {"recipe": "bench", "seeds": 1, "device": "cpu", "stages": {"train": stage}}
+    with unseen_terminal():
+        return provenzoo.run(recipe, out=folder / "run").path
+
+
+def hub_loading(checked: bool) -> tuple[Side, Side]:
+    """`provenzoo.load` of a ViT-Ti/16 at 224 from the Hub's cache, offline, against timm's load of the same files."""
+    import timm
+    from huggingface_hub import constants
+
+    import provenzoo
+    from provenzoo import fetch
+
+    constants.HF_HUB_OFFLINE = False
+    folder = Path(tempfile.mkdtemp())
+    data = {"name": "fashion-mnist-mini", "size": 224, "limit": 1}
+    done = provenzoo.publish(published_run(folder, {"name": "vit-tiny"}, data), f"someone/vit-{checked}")
+    place = Path(fetch.pull(done.reference)["folder"])
+    constants.HF_HUB_OFFLINE = True
+    notes = place.parents[1] / ".provenzoo"
+
+    def ours() -> None:
+        if not checked:
+            shutil.rmtree(notes)
+        provenzoo.load(done.reference)
+
+    return calls(ours), calls(lambda: timm.create_model(f"local-dir:{place}", pretrained=True))
+
+
+def hub_publishing() -> tuple[Side, Side]:
+    """`provenzoo.publish` of 100 MB to the local server against the client's own commit of the same files; seconds
+    of the clock, since both wait for the server."""
+    from itertools import count
+
+    from huggingface_hub import CommitOperationAdd, HfApi, constants
+
+    import provenzoo
+
+    constants.HF_HUB_OFFLINE = False
+    folder, number = Path(tempfile.mkdtemp()), count()
+    data = {"name": "gaussian-clusters", "features": 32, "num_classes": 10, "train": 10, "test": 10}
+    run = published_run(folder, {"name": "mlp", "hidden": [4980, 4980]}, data)
+    provenzoo.publish(run, f"local:{folder}/files")
+    files = [path for path in (folder / "files").rglob("*") if path.is_file()]
+
+    def ours() -> None:
+        provenzoo.publish(run, f"someone/ours-{next(number)}")
+
+    def other() -> None:
+        name = f"someone/other-{next(number)}"
+        HfApi().create_repo(name)
+        added = [CommitOperationAdd(path.relative_to(folder / "files").as_posix(), path) for path in files]
+        HfApi().create_commit(name, added, commit_message="raw")
+
+    return clock(ours), clock(other)
+
+
 # --- linear attention ---------------------------------------------------------------------------------------
 
 PROMPTS = {"n": 20, "dim": 10}
@@ -515,6 +613,81 @@ def ten_seeds(batch: int) -> tuple[Side, Side]:
     return run(range(10)), run(range(1))
 
 
+# --- students of a teacher ----------------------------------------------------------------------------------
+
+
+def student_data(tokens: int, dim: int, seed: int = 0) -> Any:
+    """The graph convolution's data, drawn afresh each step, with noise."""
+    import provenzoo
+
+    inputs = {"name": "gaussian-tokens", "tokens": tokens, "dim": dim}
+    teacher = {"name": "graph-conv", "tokens": tokens, "dim": dim, "features": dim}
+    return provenzoo.create_dataset("taught", seed=seed, inputs=inputs, teacher=teacher, noise=1.0)
+
+
+def our_student(data: list[Any], batch: int, steps: int) -> None:
+    """Students of so many seeds at once, by the loop that a stage calls."""
+    from provenzoo.metrics.recovery import half_squared_error
+    from provenzoo.models.one_layer import PositionAttention
+    from provenzoo.training.feed import make_feed
+    from provenzoo.training.loop import train
+    from provenzoo.training.optim import read_optim
+    from provenzoo.training.replicas import Replicas
+
+    seeds = range(len(data))
+    replicas = Replicas([PositionAttention(**each.shapes) for each in data], seeds)
+    feed = make_feed([each.train for each in data], seeds, batch)
+    train(replicas, feed, half_squared_error, read_optim({"name": "sgd", "lr": 0.1}, "optim"), steps)
+
+
+def bare_student(data: Any, batch: int, steps: int) -> None:
+    """The same student, draws and steps in plain PyTorch, with autograd's gradient."""
+    import torch
+
+    value, attention = data.teacher.value, data.teacher.attention
+    positions, _ = torch.linalg.qr(torch.randn(len(attention), len(attention)))
+    student = [torch.zeros_like(value, requires_grad=True), torch.zeros_like(attention, requires_grad=True)]
+    optimiser = torch.optim.SGD(student, lr=0.1, fused=True)
+    for _ in range(steps):
+        x = torch.randn(batch, value.shape[1], len(attention))
+        y = (value @ (x @ attention)).relu()
+        y = y + torch.randn_like(y)
+        scores = (positions.T @ student[1] @ positions / len(attention) ** 0.5).softmax(0)
+        z = student[0] @ (x @ scores)
+        optimiser.zero_grad()
+        ((torch.where(z >= 0, z, 0.0) - y).square().sum() / (2 * batch)).backward()
+        optimiser.step()
+
+
+def student_step() -> tuple[Side, Side]:
+    """A training of graph-relu at the paper's size, draws and all."""
+    data = student_data(20, 10)
+    return calls(lambda: our_student([data], 100, 400)), calls(lambda: bare_student(data, 100, 400))
+
+
+def student_gradient() -> tuple[Side, Side]:
+    """Forward and backward alone: the gradient by hand against autograd's."""
+    import torch
+
+    from provenzoo.models.activations import activate
+    from provenzoo.models.one_layer import bilinear
+
+    x, value, scores = torch.randn(100, 10, 20), torch.randn(10, 10), torch.randn(20, 20).softmax(0)
+    value, scores = value.requires_grad_(), scores.requires_grad_()
+    outer = torch.randn(100, 10, 20)
+
+    def backward(forward: Callable[[], Any]) -> Side:
+        return calls(lambda: forward().backward(outer), repeat=200)
+
+    return backward(lambda: bilinear(x, value, scores, 0.0)), backward(lambda: activate(value @ (x @ scores), 0.0))
+
+
+def many_students() -> tuple[Side, Side]:
+    """32 students of a tiny teacher, batch 10, at once and one after another."""
+    data = [student_data(20, 5, seed) for seed in range(32)]
+    return calls(lambda: our_student(data, 10, 100)), calls(lambda: [bare_student(d, 10, 100) for d in data])
+
+
 # --- the table ----------------------------------------------------------------------------------------------
 
 ONCE: dict[str, tuple[Callable[[], tuple[float, float]], Bar]] = {
@@ -526,20 +699,26 @@ ROWS: dict[str, tuple[Callable[[], tuple[Side, Side]], Bar]] = {
     "import provenzoo / bare python": (importing, at_most_more(0.1)),
     "run of one step, imports aside / nothing": (run_overhead, at_most_more(0.5)),
     "our loop / bare loop, MLP 32-64-10": (loop, at_most(1.05)),
+    "our / bare loop with autograd, student of a graph convolution": (student_step, at_most(1.1)),
+    "gradient by hand / autograd, the same student": (student_gradient, at_least(None)),
+    "32 tiny students at once / one after another": (many_students, at_least(8)),
     "positional / vanilla ViT-Ti/16 at 224, training": (lambda: vit_training(224, 8), at_least(1.2)),
     "positional / vanilla ViT-Ti/16 at 224, inference": (lambda: vit_inference(224, 8), at_least(1.2)),
     "positional / vanilla ViT-Ti/16 at 384, training": (lambda: vit_training(384, 4), at_least(None)),
+    "positional / vanilla ViT-Ti/16 at 384, inference": (lambda: vit_inference(384, 4), at_least(None)),
     "patch-attention, D 16, batch 64: ten seeds / one": (lambda: seeds_together(16, 64, 400), at_most(3)),
     "patch-attention, D 36, batch 256: ten seeds / one": (lambda: seeds_together(36, 256, 50), at_most(10)),
     "patch-attention, D 64, batch 256: ten seeds / one": (lambda: seeds_together(64, 256, 60), at_most(10)),
     "our loop / bare loop, patch-attention D 36": (patch_attention_loop, at_most(1.1)),
     "gradients by hand / autograd, patch-attention D 36": (patch_attention_by_hand, at_least(None)),
-    "positional / vanilla ViT-Ti/16 at 384, inference": (lambda: vit_inference(384, 4), at_least(None)),
     "linear attention / dense tokens, 1 loop, training": (lambda: linear_training(1), at_least(2.5)),
     "linear attention / dense tokens, 5 loops, training": (lambda: linear_training(5), at_least(5)),
     "linear attention / dense tokens, 10 loops, training": (lambda: linear_training(10), at_least(6)),
     "linear attention / prompt by prompt, 5 loops, evaluation": (lambda: linear_evaluation(5), at_least(100)),
     "linear attention, ten seeds at once / one, batch 64": (lambda: ten_seeds(64), at_most(5)),
+    "load from the Hub's cache, checked before / timm, ViT-Ti/16": (lambda: hub_loading(checked=True), at_most(0.35)),
+    "load from the Hub's cache, digest checked / timm, ViT-Ti/16": (lambda: hub_loading(checked=False), at_most(0.7)),
+    "publish 100 MB to a local Hub / the raw client": (hub_publishing, at_most(1.3)),
 }
 
 
@@ -599,7 +778,8 @@ def main() -> int:
     names = [name for name in rows if asked.row.lower() in name.lower()]
     if not names:
         parser.error(f"no row has {asked.row!r} in its name; the rows are: {'; '.join(rows)}")
-    found = [measured(name) for name in names]
+    with hub_server() if any(HUB_ROWS in name for name in names) else contextlib.nullcontext():
+        found = [measured(name) for name in names]
     if asked.json:
         print(json.dumps({"machine": machine(), "rows": [asdict(row) for row in found]}, indent=1))
     else:

@@ -3,38 +3,28 @@
     python scripts/ship.py runs/quickstart/<id> finetune positional-vit-mini.quickstart --summary "..."
 
 The seed is the median one in the recipe's first claim unless --seed says otherwise. The numbers of the stage and of
-every evaluate stage on it go along, for `provenzoo verify`.
+every evaluate stage on it go along, for `provenzoo verify`. With --teacher NAME, a checkpoint of the model `bilinear`,
+the teacher that the seed learned from is shipped beside it.
 """
 
 import argparse
 from pathlib import Path
 from typing import Any
 
-from provenzoo import checkpoint
-from provenzoo.pipeline.claims import MetricPath
-from provenzoo.pipeline.folder import RunFolder
-from provenzoo.pipeline.plan import Plan
-from provenzoo.plain import dump_yaml, read_json, read_yaml, write_json, write_whole
+import torch
+
+from provenzoo import checkpoint, components
+from provenzoo.components import create_model
+from provenzoo.hub.seeds import default_seed, one_of
+from provenzoo.metrics.measure import Measure, loss_function, metric_functions
+from provenzoo.plain import dump_yaml, read_json, write_json, write_whole
+from provenzoo.report import RunView
+from provenzoo.stages.work import Measured
+
+TEACHERS = ["loss", "cosine-to-truth", "value-distance", "score-distance"]
+"""What is measured of a teacher on the data that it gives targets to."""
 
 CHECKPOINTS = Path(__file__).parents[1] / "registry" / "checkpoints"
-
-
-def median_seed(run: Path, stage: str) -> int:
-    """The seed whose value in the recipe's first claim is the lower median; of several points, at the stage."""
-    plan = Plan.of(read_yaml(run / "config.yaml"))
-    claim = next(iter(plan.recipe.claims.values()))
-    assert isinstance(claim.metric, str), "the first claim is no single metric; name the seed with --seed"
-    found = MetricPath.parse(claim.metric).find(RunFolder(run).table(plan.points))
-    [values] = [v for key, v in found.items() if len(found) == 1 or str(key).startswith(f"{stage}.")]
-    order = sorted(range(len(values)), key=lambda k: values[k] or 0.0)
-    return order[(len(order) - 1) // 2]
-
-
-def one_seed(measured: dict[str, Any], seed: int) -> dict[str, Any]:
-    """A set's entry in metrics.json with one seed's numbers."""
-    index = measured["seeds"].index(seed)
-    values = {name: [per_seed[index]] for name, per_seed in measured["values"].items()}
-    return measured | {"values": values, "digests": [measured["digests"][index]], "seeds": [seed]}
 
 
 def sets_of(run: Path, stage: str, seed: int) -> dict[str, Any]:
@@ -46,7 +36,7 @@ def sets_of(run: Path, stage: str, seed: int) -> dict[str, Any]:
         own, judged = record["name"] == stage, origin == stage and not (folder / "config.json").exists()
         if own or judged:
             measured = read_json(folder / "metrics.json")["sets"]
-            sets |= {label or "held-out": one_seed(entry, seed) for label, entry in measured.items()}
+            sets |= {label or "held-out": one_of(entry, seed) for label, entry in measured.items()}
     return sets
 
 
@@ -65,6 +55,36 @@ def ship(run: Path, stage: str, name: str, summary: str, seed: int) -> None:
     print(f"{name}: seed {seed}, {sum(t.numel() for t in tensors.values()):,} values, digest {digest[:12]}")
 
 
+def ship_teacher(student: str, name: str, summary: str) -> None:
+    """Write the teacher of a shipped student's data: its ground truth, and how well it does on that data."""
+    config = read_json(CHECKPOINTS / student / "config.json")
+    [seed] = config["seeds"]
+    data = components.check("datasets", config["data"], "data").build(seed=seed)
+    filled = components.check("models", {"name": "bilinear"}, "model").fill(data.shapes)
+    model = create_model("bilinear", **filled)
+    model.load_state_dict({key: data.teacher.truth[key] for key in ("value", "attention")})
+    functions = metric_functions(TEACHERS, loss_function(data.loss))
+    values = Measure(functions, data, data.test, torch.device("cpu"), torch.float32)(model)
+    measured = Measured(
+        model={"name": "bilinear"},
+        data=config["data"],
+        values={metric: [value] for metric, value in values.items()},
+        n=len(data.test),
+        digests=[data.test.digest],
+        loss=data.loss,
+        dtype="float32",
+        seeds=(seed,),
+    )
+    tensors = checkpoint.stack([model.state_dict()])
+    about = {"model": {"name": "bilinear"}, "filled": filled, "digest": checkpoint.digest(tensors)}
+    checkpoint.save(CHECKPOINTS / name / "model.safetensors", tensors)
+    write_json(CHECKPOINTS / name / "config.json", config | about)
+    write_json(CHECKPOINTS / name / "metrics.json", {"sets": {"held-out": measured.plain()}})
+    manifest = {"summary": summary, "paper": config["paper"], "license": "apache-2.0", "seed": seed}
+    write_whole(CHECKPOINTS / f"{name}.yaml", dump_yaml(manifest | {"digest": about["digest"]}))
+    print(f"{name}: the teacher of {student}, digest {about['digest'][:12]}")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
@@ -72,6 +92,11 @@ if __name__ == "__main__":
     parser.add_argument("name")
     parser.add_argument("--summary", required=True)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--teacher", metavar="NAME", help="ship the seed's teacher too, as bilinear.TAG")
     words = parser.parse_args()
-    chosen = median_seed(words.run, words.stage) if words.seed is None else words.seed
+    seeds = read_json(words.run / "stages" / words.stage / "config.json")["seeds"]
+    median, _ = default_seed(RunView.read(words.run), words.stage, seeds)
+    chosen = median if words.seed is None else words.seed
     ship(words.run, words.stage, words.name, words.summary, chosen)
+    if words.teacher:
+        ship_teacher(words.name, words.teacher, f"the teacher of {words.name}")

@@ -1,9 +1,11 @@
 """Claims: paths, forms, bounds, and what a null or a misspelt path does."""
 
+import math
+
 import pytest
 
 from provenzoo.errors import ZooError
-from provenzoo.pipeline.claims import Claim, Key, Table, Values, bound, judge
+from provenzoo.pipeline.claims import Claim, Key, Table, Values, bound, judge, log_slope
 from provenzoo.settings import read
 
 
@@ -123,3 +125,61 @@ def test_a_seed_that_is_missing_on_one_side_is_an_error() -> None:
     claim = read(Claim, {"says": "", "metric": {"difference": ["a.m", "b.m"]}, "holds": ">= 0"}, "claim")
     with pytest.raises(ZooError, match="2 seeds cannot be compared with 3"):
         judge({"it": claim}, numbers)
+
+
+def falling(*powers: float) -> Table:
+    """A series a seed that falls as a power of the step, from step 100 on; before it is flat."""
+    steps = range(0, 1001, 100)
+    return {
+        Key("train", (), "out", "excess", step): [max(step, 100) ** power for power in powers] for step in steps
+    } | {Key("train", (), "out", "excess", None): [1.0] * len(powers)}
+
+
+def slope_of(table: Table, tail: object, holds: str = "in [-1.1, -0.9]"):
+    node = {"says": "", "metric": {"slope": ["train.out.excess@*", tail]}, "over": "all", "holds": holds}
+    return judge({"it": read(Claim, node, "claim")}, table)[0]
+
+
+@pytest.mark.parametrize("tail", [0.25, 300])
+def test_a_slope_is_the_power_of_the_step_seed_by_seed(tail: object) -> None:
+    found = slope_of(falling(-1.0, -0.5), tail)
+    assert found.value == pytest.approx(-0.5) and not found.holds
+    assert "steps 300..1000" in found.at and found.at.endswith("seed 1")
+    assert slope_of(falling(-1.0, -1.05), tail).holds
+
+
+def test_the_standard_error_of_a_slope_is_that_of_ordinary_least_squares() -> None:
+    x, y = [0.0, 1.0, 2.0, 3.0], [0.1, 0.9, 2.1, 2.9]
+    slope, error = log_slope([round(1000 * math.exp(v)) for v in x], [math.exp(v) for v in y])
+    assert slope == pytest.approx(0.96, abs=1e-3)
+    assert error == pytest.approx((0.032 / 2 / 5) ** 0.5, rel=2e-2)
+
+
+def test_a_slope_of_what_is_not_above_zero_is_null_and_holds_never() -> None:
+    table = falling(-1.0)
+    table[Key("train", (), "out", "excess", 500)] = [0.0]
+    assert slope_of(table, 0.25).value is None and not slope_of(table, 0.25).holds
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ({"slope": ["train.out.excess", 0.25]}, r"write train.out.excess@\*"),
+        ({"slope": ["train.out.excess@*", 0]}, "a tail begins at"),
+        ({"slope": ["train.out.excess@*", 1.5]}, "a tail begins at"),
+        ({"ratio": ["train.loss", 0]}, "a ratio to 0 says nothing"),
+    ],
+)
+def test_forms_that_say_nothing_are_refused(metric: object, message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        read(Claim, {"says": "", "metric": metric, "holds": "> 0"}, "claim")
+
+
+def test_a_slope_needs_three_steps() -> None:
+    with pytest.raises(ZooError, match="2 logged steps from 900 on; three are needed"):
+        slope_of(falling(-1.0), 900)
+
+
+def test_a_ratio_may_be_to_a_number() -> None:
+    found = verdict({"ratio": ["train.loss", 0.5]}, "<= 3", "all")
+    assert found.value == pytest.approx(3.0) and found.holds

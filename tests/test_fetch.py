@@ -76,7 +76,7 @@ def test_a_flipped_bit_is_found(folder: Path) -> None:
         ({"seeds": ["a"]}, "config.json: seeds is ['a']; a list of whole numbers is needed"),
         ({"model": 5}, "config.json: not a provenzoo checkpoint's config"),
         ({"format": 99}, "this version reads 1; upgrade provenzoo"),
-        ({"model": {"name": "mlp", "_target_": "os.system"}}, "no argument '_target_'"),
+        ({"model": {"name": "mlp", "_target_": "os.system"}}, "model._target_ would name code to call; refused"),
     ],
 )
 def test_a_config_that_does_not_fit_is_an_error_never_a_fresh_layer(folder: Path, values: dict, says: str) -> None:
@@ -102,7 +102,7 @@ def test_a_relative_folder_is_the_callers(folder: Path, monkeypatch: pytest.Monk
 
 
 def test_only_what_the_model_declares_adaptable_can_change(folder: Path) -> None:
-    with pytest.raises(ZooError, match="'hidden' cannot change after training; mlp can adapt: nothing"):
+    with pytest.raises(ZooError, match="'hidden' cannot change after training; mlp can adapt: num_classes"):
         provenzoo.load(str(folder), hidden=6)
 
 

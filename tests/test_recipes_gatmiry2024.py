@@ -8,7 +8,37 @@ import pytest
 import provenzoo
 from provenzoo.errors import ZooError
 from provenzoo.metrics import wishart
+from provenzoo.pipeline.recipe import compose, plain_recipe
 from provenzoo.plain import read_json
+
+RECIPES = provenzoo.list_names("recipes", "gatmiry2024/*")
+
+
+def reduced(name: str) -> dict[str, Any]:
+    """Two seeds, four steps, forty prompts, the ends of each grid, and no claims, which name more."""
+    data = plain_recipe(compose(name)) | {"seeds": 2, "device": "cpu", "claims": {}, "figures": {}}
+    data.pop("publish", None)
+    for stage in data["stages"].values():
+        if "steps" in stage:
+            stage |= {"steps": 4, "batch": 8, "log_every": 2}
+        stage["grid"] = {axis: ends(labels) for axis, labels in stage.get("grid", {}).items()}
+        if "test" in stage.get("data", {}):
+            stage["data"]["test"] = 40
+    return data
+
+
+def ends(labels: Any) -> Any:
+    if isinstance(labels, str):
+        first, _, last = labels.partition("..")
+        return [int(first), int(last)]
+    return [labels[0], labels[-1]] if isinstance(labels, list) else labels
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_recipe_runs_reduced(name: str, tmp_path: Path) -> None:
+    run = provenzoo.run(reduced(name), out=tmp_path)
+    assert run.record["status"] == "complete" and run.metrics
+    assert all(value is not None for found in run.metrics.values() for m in found.values() for value in m["per_seed"])
 
 
 def falls_short(name: str, overrides: list[str], out: Path) -> list[str]:
@@ -60,7 +90,7 @@ def test_a_training_that_explodes_is_told_by_seed_and_step(tmp_path: Path) -> No
         provenzoo.run(recipe, out=tmp_path / "run")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", provenzoo.list_names("recipes", "gatmiry2024/*"))
+@pytest.mark.whole
+@pytest.mark.parametrize("name", RECIPES)
 def test_every_claim_of_the_paper_holds(name: str, tmp_path: Path) -> None:
     assert falls_short(name, ["device=cpu"], tmp_path) == []

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from provenzoo.components import create_dataset, create_model, create_teacher
     from provenzoo.describe import info
+    from provenzoo.hub.publish import publish
     from provenzoo.models.load import load
     from provenzoo.pipeline.recipe import compose
     from provenzoo.pipeline.run import Run, run
@@ -25,6 +26,7 @@ _HOMES = {
     "info": "provenzoo.describe",
     "list_names": "provenzoo.registry",
     "load": "provenzoo.models.load",
+    "publish": "provenzoo.hub.publish",
     "register": "provenzoo.registry",
     "run": "provenzoo.pipeline.run",
     "sweep": "provenzoo.pipeline.sweep",
@@ -41,6 +43,7 @@ __all__ = [
     "info",
     "list_names",
     "load",
+    "publish",
     "register",
     "run",
     "sweep",

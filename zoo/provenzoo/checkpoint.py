@@ -7,6 +7,7 @@ the hash of its file, which changes with the order of its metadata.
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,9 +27,14 @@ def save(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str,
 
     `metadata` is text by key; the key `aliases` is taken.
     """
+    write_whole(Path(path), packed(tensors, metadata))
+
+
+def packed(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a safetensors file; without metadata, the same tensors give the same bytes on every save."""
     kept, aliases = _without_aliases(tensors)
     notes = dict(metadata or {}) | ({"aliases": json.dumps(aliases, sort_keys=True)} if aliases else {})
-    write_whole(Path(path), safetensors.torch.save(_separate(kept), notes or None))
+    return safetensors.torch.save(_separate(kept), notes or None)
 
 
 def load(path: str | Path) -> tuple[State, dict[str, str]]:
@@ -37,6 +43,7 @@ def load(path: str | Path) -> tuple[State, dict[str, str]]:
     Aliased names get the same tensor object. A file that is missing, truncated or no safetensors file is a
     ZooError.
     """
+    check_header(Path(path))
     try:
         with safetensors.safe_open(str(path), framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
@@ -48,6 +55,42 @@ def load(path: str | Path) -> tuple[State, dict[str, str]]:
     except (safetensors.SafetensorError, ValueError, KeyError, AttributeError) as error:
         raise ZooError(f"{path}: truncated, damaged or no safetensors file ({error})") from None
     return dict(sorted(tensors.items())), metadata
+
+
+LARGEST_HEADER = 2**24
+"""Bytes that the table of tensors at the head of a file may have."""
+_FOREIGN = {
+    b"version https://git-lfs": "a Git-LFS pointer, not the weights; fetch them with `git lfs pull`",
+    b"PK\x03\x04": "a pickle of torch.save, no safetensors file; it could run code and is not read",
+    b"\x80": "a pickle, no safetensors file; it could run code and is not read",
+}
+
+
+def check_header(path: Path) -> None:
+    """An error that says what a file is where it cannot be safetensors; only its first bytes are read."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(64)
+            size = file.seek(0, 2)
+    except OSError as error:
+        raise ZooError(f"{path}: cannot be read ({error.strerror or error})") from None
+    length = int.from_bytes(start[:8], "little")
+    if length + 8 <= min(size, LARGEST_HEADER) and start[8:9] == b"{":
+        return
+    for magic, what in _FOREIGN.items():
+        if start.startswith(magic):
+            raise ZooError(f"{path}: {what}")
+    if LARGEST_HEADER < length <= size:
+        raise ZooError(f"{path}: its header has {length} bytes, more than the {LARGEST_HEADER} that are read")
+    raise ZooError(f"{path}: truncated, damaged or no safetensors file ({size} bytes)")
+
+
+def plain_names(state: Mapping[str, Tensor]) -> State:
+    """A state under the names of the bare model, where `torch.compile` or DistributedDataParallel wrapped it."""
+    bare = {re.sub(r"(?<![^.])_orig_mod\.", "", name): tensor for name, tensor in state.items()}
+    while bare and all(name.startswith("module.") for name in bare):
+        bare = {name.removeprefix("module."): tensor for name, tensor in bare.items()}
+    return bare
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:

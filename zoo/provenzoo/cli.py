@@ -38,13 +38,16 @@ def app(context: click.Context, debug: bool) -> int:
 @app.command("list")
 @click.argument("kind", required=False)
 @click.argument("pattern", required=False)
+@click.option("--hub", is_flag=True, help="Checkpoints that others published on the Hub.")
 @as_json_option
-def list_command(kind: str | None, pattern: str | None, as_json: bool) -> int:
+def list_command(kind: str | None, pattern: str | None, hub: bool, as_json: bool) -> int:
     """The names there are.
 
     KIND is models, datasets, teachers, metrics, checkpoints or recipes; PATTERN a shell pattern such as 'vit-*' or
     'timm/resnet*'.
     """
+    if hub:
+        return _list_hub(kind, pattern, as_json)
     kinds = [kind] if kind else [*registry.KINDS, "recipes"]
     names = {k: registry.list_names(k, pattern) for k in kinds}
     for problem in registry.problems():
@@ -53,6 +56,20 @@ def list_command(kind: str | None, pattern: str | None, as_json: bool) -> int:
         _json(names[kind] if kind else names)
     else:
         _print_names(names, with_kind=kind is None)
+    return 0
+
+
+def _list_hub(kind: str | None, pattern: str | None, as_json: bool) -> int:
+    from provenzoo.hub.catalogue import published
+
+    if kind != "checkpoints":
+        raise UsageError("--hub lists checkpoints: provenzoo list checkpoints --hub [PATTERN]")
+    found = published(pattern)
+    if as_json:
+        _json(list(found))
+    else:
+        for reference in found:
+            print(reference, flush=True)
     return 0
 
 
@@ -66,7 +83,7 @@ def _print_names(names: dict[str, list[str]], with_kind: bool) -> None:
 @click.argument("name")
 @as_json_option
 def info(name: str, as_json: bool) -> int:
-    """What is known of a name."""
+    """What is known of a name, a checkpoint's folder or hf:user/repo[@revision]."""
     from provenzoo.describe import info as describe
 
     answer = describe(name)
@@ -192,7 +209,7 @@ def sweep(
 def verify(target: str, device: str, as_json: bool) -> int:
     """Recompute every saved number and compare.
 
-    TARGET is a run folder, or a checkpoint's name or folder.
+    TARGET is a run folder, a checkpoint's name or folder, or hf:user/repo[@revision].
     """
     from provenzoo.pipeline.verify import verify as verify_target
 
@@ -204,6 +221,59 @@ def verify(target: str, device: str, as_json: bool) -> int:
 
         verification_table(found)
     return 0 if found.holds else FALLS_SHORT
+
+
+@app.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("target", metavar="USER/REPO|local:DIR")
+@click.option("--stage", help="The stage to publish (default: the recipe's `publish`, or the only one).")
+@click.option("--seed", type=int, help="Only this seed (default: all, in one file).")
+@click.option("--private", is_flag=True, help="Make a new repository private.")
+@click.option("--tag", help="Tag the commit, such as v1.")
+@click.option("--dry-run", is_flag=True, help="Tell what would be added, changed and deleted; send nothing.")
+@as_json_option
+def publish(
+    run: Path,
+    target: str,
+    stage: str | None,
+    seed: int | None,
+    private: bool,
+    tag: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Publish a stage of a run: weights, config, card, record, figures and licence, in one commit.
+
+    RUN is its folder. The token is the one that `hf auth login` keeps, or that HF_TOKEN holds.
+    """
+    from provenzoo.hub.publish import publish as publish_run
+
+    done = publish_run(run, target, stage=stage, seed=seed, private=private or None, tag=tag, dry_run=dry_run)
+    if as_json:
+        _json(done.plain())
+        return 0
+    for word in ("added", "changed", "deleted"):
+        for name in getattr(done.changes, word):
+            print(f"{word}\t{name}")
+    if not done.changes:
+        print("nothing changed")
+    print(f"would be loaded as\t{done.reference}" if dry_run else f"loads as\t{done.reference}")
+    return 0
+
+
+@app.command()
+@click.argument("name")
+@as_json_option
+def pull(name: str, as_json: bool) -> int:
+    """Fetch a checkpoint ahead of going offline.
+
+    NAME is a registered checkpoint or hf:user/repo[@revision].
+    """
+    from provenzoo.fetch import pull as pull_checkpoint
+
+    found = pull_checkpoint(name)
+    _json(found) if as_json else print(f"{found['reference']}\t{found['folder']}")
+    return 0
 
 
 @app.command()

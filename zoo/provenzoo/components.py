@@ -34,6 +34,10 @@ class Bound:
 
         `fetch` gives the checkpoint that a `from` names; a stage's knows the stages of its run.
         """
+        return self.builder(**self.arguments(fetch, **given))
+
+    def arguments(self, fetch: Callable[[str], Checkpoint] = fetch, /, **given: Any) -> dict[str, Any]:
+        """All that the builder is called with; components among them are built."""
         plain = {k: v for k, v in self.args.items() if not isinstance(v, Bound)}
         seed = {k: v for k, v in given.items() if k == "seed"}
         inner = {k: v.build(fetch, **seed) for k, v in self.args.items() if isinstance(v, Bound)}
@@ -43,7 +47,7 @@ class Bound:
         needed = [n for n, p in parameters(self.builder).items() if p.default is p.empty]
         if missing := [n for n in needed if n not in plain and n not in given]:
             raise ZooError(f"{self.where}: {self.entry.name} needs {', '.join(repr(n) for n in missing)}")
-        return self.builder(**bind(self.builder, plain, self.where, partial=True), **given)
+        return {**bind(self.builder, plain, self.where, partial=True), **given}
 
     @property
     def node(self) -> dict[str, Any]:

@@ -1,10 +1,14 @@
-"""What is known of a name: its kind, what it is, its arguments, and where it comes from."""
+"""What is known of a name: its kind, what it is, its arguments, where it comes from; of a checkpoint its numbers."""
 
 import inspect
 import re
+import statistics
 import typing
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from provenzoo import fetch, remote
 from provenzoo.errors import UsageError
 from provenzoo.models.base import groups_of
 from provenzoo.plain import read_yaml
@@ -13,7 +17,12 @@ from provenzoo.settings import parameters
 
 
 def info(name: str, kind: str | None = None) -> dict[str, Any]:
-    """What is known of a name: kind, summary, paper, builder, arguments with types and defaults, groups, origin."""
+    """What is known of a name: kind, summary, paper, builder, arguments with types and defaults, groups, origin.
+
+    Of a checkpoint, by name, folder or `hf:user/repo[@revision]`: paper, licence, size, digest and numbers.
+    """
+    if name.startswith(("hf:", "local:")):
+        return {"kind": "checkpoints", "name": name, **_describe_checkpoint(name, {})}
     kinds = [k for k in (*KINDS, "recipes") if name in names_held(k) and kind in (None, k)]
     if not kinds and kind in (None, "models") and name in list_names("models", name):
         kinds = ["models"]  # of timm or torchvision, which listing imports
@@ -46,16 +55,47 @@ def _describe(found: Entry) -> dict[str, Any]:
         "origin": found.origin,
     }
     if found.kind == "checkpoints":
-        return answer | {"manifest": dict(found.args)}
+        return answer | _describe_checkpoint(found.name, found.args) | {"manifest": dict(found.args)}
     builder = found.load()
     arguments = {name: _describe_argument(found, name, p) for name, p in parameters(builder).items()}
-    traits = {key: value for key in ("adaptable", "replicable") if (value := getattr(builder, key, None))}
+    traits = {key: value for key in ("adaptable", "refits", "replicable") if (value := getattr(builder, key, None))}
     if found.kind == "models":
         traits["groups"] = groups_of(builder, found.args)
     about = inspect.getdoc(getattr(builder, "func", builder)) or ""
     summary = found.summary or about.partition("\n")[0]
     where = found.builder if isinstance(found.builder, str) else found.origin
     return answer | {"summary": summary, "about": about, "builder": where, "arguments": arguments} | traits
+
+
+def _describe_checkpoint(reference: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What a checkpoint's config tells; its weights are not fetched for it."""
+    place = fetch.place(reference)
+    config = fetch.read_config(place)
+    sets = config["sets"] if "sets" in config else fetch.numbers(place)
+    keys = ("recipe", "stage", "model", "filled", "data", "seeds", "frozen")
+    return {
+        "paper": str(config.get("paper", "")),
+        "license": manifest.get("license", config.get("license", "")),
+        "revision": place.revision or "",
+        "bytes": _bytes(place),
+        "digest": config["digest"],
+        "seed": manifest.get("seed", config.get("seed", config["seeds"][0])),
+        **{key: config[key] for key in keys if key in config},
+        "numbers": {label: _means(entry["values"]) for label, entry in sets.items()},
+    }
+
+
+def _bytes(place: fetch.Place) -> int | None:
+    """The size of the weights."""
+    if place.hub and place.revision:
+        return remote.size(place.hub, place.revision, fetch.WEIGHTS)
+    return Path(str(place.path), fetch.WEIGHTS).stat().st_size
+
+
+def _means(values: Mapping[str, list[Any]]) -> dict[str, float | None]:
+    """Metric -> its mean over seeds with six digits; null where a seed was not finite."""
+    scalars = {name: every for name, every in values.items() if not any(isinstance(value, list) for value in every)}
+    return {name: None if None in every else float(f"{statistics.fmean(every):.6g}") for name, every in scalars.items()}
 
 
 def _describe_argument(found: Entry, name: str, parameter: Any) -> dict[str, Any]:

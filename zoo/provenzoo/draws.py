@@ -57,7 +57,12 @@ def cell_permutation(side: int, cell: int, draw: int) -> Tensor:
     if side % cell:
         raise ZooError(f"permute: cells of {cell} x {cell} do not tile an image of {side} x {side}")
     count = side // cell
-    order = torch.randperm(count * count, generator=generator(0, "permute", count, draw))
-    pixels = torch.arange(side * side).view(count, cell, count, cell).transpose(1, 2).reshape(count * count, cell, cell)
+    order = torch.randperm(count * count, generator=generator(0, "permute", count, draw), device="cpu")
+    pixels = (
+        torch.arange(side * side, device="cpu")
+        .view(count, cell, count, cell)
+        .transpose(1, 2)
+        .reshape(count * count, cell, cell)
+    )
     moved = pixels[order].view(count, count, cell, cell).transpose(1, 2)
     return moved.reshape(side * side)

@@ -1,7 +1,8 @@
-"""A checkpoint by name or folder: found, read and checked.
+"""A checkpoint by name, folder or Hub: found, read and checked.
 
-A reference is the name of a registered checkpoint (`model.tag`), or `local:DIR` or a plain path of a checkpoint folder
-or a run. A checkpoint folder holds model.safetensors, every tensor with a leading replica dimension, and config.json.
+A reference is the name of a registered checkpoint (`model.tag`), `hf:user/repo[@revision]`, or `local:DIR` or a plain
+path of a checkpoint folder or a run. A checkpoint folder holds model.safetensors and config.json. Every tensor has a
+leading replica dimension, unless config.json says `layout: single`: the tensors of one seed under their plain shapes.
 """
 
 import os
@@ -9,14 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provenzoo import registry
+from provenzoo import registry, remote
 from provenzoo.errors import UsageError, ZooError
-from provenzoo.plain import did_you_mean, read_json, read_yaml
+from provenzoo.plain import did_you_mean, read_yaml
+from provenzoo.untrusted import check_config, read_json, safe_name
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = 1
+WEIGHTS = "model.safetensors"
 _NEEDED = {"format": int, "model": dict, "filled": dict, "data": dict, "seeds": list, "digest": str}
 
 
@@ -27,6 +30,8 @@ class Checkpoint:
     reference: str
     config: dict[str, Any]
     tensors: "dict[str, Tensor]"
+    revision: str | None = None
+    """The full commit, of a checkpoint from the Hub."""
 
     def replica(self, seed: int) -> int:
         """The index of a seed's replica; a checkpoint of one seed serves all."""
@@ -43,37 +48,100 @@ class Checkpoint:
         return {name: tensor[index] for name, tensor in self.tensors.items()}
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a checkpoint is: a folder, or a commit of a Hub repository, whose files are fetched when asked for."""
+
+    reference: str
+    path: Path | None = None
+    hub: remote.Reference | None = None
+    revision: str | None = None
+    pinned: str | None = None
+    """The digest of the tensors that a manifest states."""
+
+    def file(self, name: str) -> Path:
+        """One of its files, fetched if need be; one that is not there is an error."""
+        return self.files(name)[0]
+
+    def files(self, *names: str) -> list[Path]:
+        """Some of its files, fetched together if need be."""
+        if self.hub and self.revision:
+            return remote.fetch(self.hub, self.revision, names)
+        assert self.path is not None
+        return [self.path / safe_name(name, self.reference) for name in names]
+
+    @property
+    def pinned_reference(self) -> str:
+        """A reference that means the same tomorrow."""
+        if self.hub and not self.pinned:
+            inside = f"#{self.hub.inside}" if self.hub.inside else ""
+            return f"hf:{self.hub.repo}@{self.revision}{inside}"
+        return self.reference
+
+    def within(self, folder: str) -> str:
+        """The reference of a checkpoint in a folder of this one."""
+        if self.hub:
+            return f"hf:{self.hub.repo}@{self.revision}#{self.hub.path(folder)}"
+        return f"local:{self.path}/{folder}"
+
+
 # --- finding ------------------------------------------------------------------------------------------------------
 
 
 def is_reference(reference: str) -> bool:
     """Whether a text names a checkpoint outside of a run."""
-    return reference.startswith(("hf:", "local:")) or reference in registry.list_names("checkpoints")
+    return reference.startswith(("hf:", "local:")) or is_registered(reference)
+
+
+def is_registered(reference: str) -> bool:
+    """Whether a text is the name of a registered checkpoint."""
+    return not reference.startswith(("hf:", "local:")) and reference in registry.list_names("checkpoints")
+
+
+def place(reference: str) -> Place:
+    """Where the checkpoint of a reference is. Of the Hub's, the revision is resolved and nothing else fetched."""
+    if reference.startswith("hf:"):
+        hub = remote.Reference.parse(reference)
+        return Place(reference, hub=hub, revision=remote.commit(hub))
+    if is_registered(reference):
+        return _registered(reference)
+    path = Path(reference.removeprefix("local:"))
+    if (path / WEIGHTS).is_file():
+        return Place(reference, path)
+    if (path / "run.json").is_file():
+        return Place(reference, _published_stage(path))
+    if reference.startswith("local:") or os.sep in reference:
+        raise ZooError(f"{path}: no checkpoint there (no {WEIGHTS}) and no run (no run.json)")
+    names = registry.list_names("checkpoints")
+    raise UsageError(f"no checkpoint {reference!r}{did_you_mean(reference, names)}")
+
+
+def _registered(name: str) -> Place:
+    """A manifest's: the folder beside it, else the commit that it pins."""
+    entry = registry.entry("checkpoints", name)
+    manifest, digest = entry.args, entry.args.get("digest")
+    if not isinstance(digest, str):
+        raise ZooError(f"{entry.file}: `digest:` of the tensors is needed")
+    folder = Path(str(entry.file)).parent / name
+    if (folder / WEIGHTS).is_file():
+        return Place(name, folder, pinned=digest)
+    repo, revision = manifest.get("hub"), str(manifest.get("revision", ""))
+    if not isinstance(repo, str) or len(revision) != 40 or set(revision) - set("0123456789abcdef"):
+        raise ZooError(f"{entry.file}: `hub: user/repo` and `revision:` (a commit's 40 digits) are needed, or {folder}")
+    return Place(name, hub=remote.Reference.parse(f"hf:{repo}@{revision}"), revision=revision, pinned=digest)
 
 
 def folder(reference: str) -> Path:
-    """The checkpoint folder of a reference."""
-    if reference.startswith("hf:"):
-        raise ZooError(f"{reference}: this version does not fetch from the Hub; download it and use local:DIR")
-    if reference in registry.list_names("checkpoints"):
-        found = registry.entry("checkpoints", reference)
-        return Path(str(found.file)).parent / reference
-    path = Path(reference.removeprefix("local:"))
-    if (path / "model.safetensors").is_file():
-        return path
-    if (path / "run.json").is_file():
-        return _published_stage(path)
-    if reference.startswith("local:") or os.sep in reference:
-        raise ZooError(f"{path}: no checkpoint there (no model.safetensors) and no run (no run.json)")
-    names = registry.list_names("checkpoints")
-    raise UsageError(f"no checkpoint {reference!r}{did_you_mean(reference, names)}")
+    """The folder with a checkpoint's files, which are fetched if need be."""
+    return place(reference).files(WEIGHTS, "config.json")[1].parent
 
 
 def _published_stage(run: Path) -> Path:
     """The folder of the stage that the recipe's `publish` names, or of the only one with a checkpoint."""
     wanted = read_yaml(run / "config.yaml").get("publish")
-    stages = {stage["name"]: run / "stages" / stage["folder"] for stage in read_json(run / "run.json")["stages"]}
-    found = {name: folder for name, folder in stages.items() if (folder / "model.safetensors").is_file()}
+    listed = read_json(run / "run.json")["stages"]
+    stages = {stage["name"]: run / "stages" / safe_name(stage["folder"], str(run / "run.json")) for stage in listed}
+    found = {name: folder for name, folder in stages.items() if (folder / WEIGHTS).is_file()}
     named = [folder for name, folder in found.items() if wanted in (name, name.partition("[")[0])]
     if len(named or found) != 1:
         names = ", ".join(found) or "none"
@@ -81,36 +149,94 @@ def _published_stage(run: Path) -> Path:
     return named[0] if named else next(iter(found.values()))
 
 
+def pull(reference: str) -> dict[str, Any]:
+    """Fetch all that a checkpoint consists of, weights checked, and say where it is and what names it for good."""
+    found = place(reference)
+    read(found)
+    if found.hub and found.revision:
+        listed = remote.listing(found.hub, found.revision) if not remote.offline() else []
+        wanted = read_json(found.file("config.json")).get("files", [])
+        names = [name for name in wanted if isinstance(name, str) and found.hub.path(name) in listed]
+        folder = found.files("config.json", *names)[0].parent
+        return {"reference": found.pinned_reference, "folder": str(folder)}
+    return {"reference": reference, "folder": str(found.path)}
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
 def config(reference: str) -> dict[str, Any]:
     """The config.json of a checkpoint, checked for what every reader needs."""
-    file = folder(reference) / "config.json"
+    return read_config(place(reference))
+
+
+def read_config(found: Place) -> dict[str, Any]:
+    """The config.json at a place. A teacher beside the checkpoint is named by a reference that holds anywhere."""
+    file = found.file("config.json")
     data = read_json(file)
     if not isinstance(data, dict) or not all(isinstance(data.get(key), kind) for key, kind in _NEEDED.items()):
         raise ZooError(f"{file}: not a provenzoo checkpoint's config (needs {', '.join(_NEEDED)})")
-    if not data["seeds"] or not all(isinstance(seed, int) for seed in data["seeds"]):
-        raise ZooError(f"{file}: seeds is {data['seeds']!r}; a list of whole numbers is needed")
     if data["format"] != FORMAT:
         raise ZooError(f"{file}: has format {data['format']}, this version reads {FORMAT}; upgrade provenzoo")
-    return data
+    if not data["seeds"] or not all(isinstance(seed, int) for seed in data["seeds"]):
+        raise ZooError(f"{file}: seeds is {data['seeds']!r}; a list of whole numbers is needed")
+    check_config(data, str(file), found.hub.repo if found.hub else None)
+    return _with_teacher(data, found, str(file))
 
 
-def _manifest_digest(reference: str) -> str:
-    found = registry.entry("checkpoints", reference)
-    if not isinstance(digest := found.args.get("digest"), str):
-        raise ZooError(f"{found.file}: `digest:` of the tensors is needed")
-    return digest
+def _with_teacher(data: Any, found: Place, where: str) -> Any:
+    """The data with each `from: ./folder` made a reference. From the Hub, another place to fetch from is an error."""
+    if isinstance(data, list):
+        return [_with_teacher(item, found, where) for item in data]
+    if not isinstance(data, dict):
+        return data
+    made = {key: _with_teacher(value, found, where) for key, value in data.items()}
+    origin = data.get("from")
+    if isinstance(origin, str) and origin.startswith("./"):
+        made["from"] = found.within(safe_name(origin[2:], where))
+    elif origin is not None and found.hub and origin not in registry.list_names("checkpoints"):
+        raise ZooError(f"{where}: `from: {origin}` names another place to fetch from; refused")
+    return made
+
+
+def numbers(found: Place) -> dict[str, Any]:
+    """What was measured of a checkpoint whose config does not tell it: the sets of the metrics.json beside it."""
+    if found.hub or not (file := Path(str(found.path)) / "metrics.json").is_file():
+        return {}
+    return read_json(file)["sets"]
 
 
 def fetch(reference: str) -> Checkpoint:
-    """A checkpoint with its tensors' digest checked against its config and, for a registered one, its manifest."""
+    """A checkpoint with its tensors' digest checked against its config and, for a registered one, its manifest.
+
+    The digest of a file in the Hub's cache is not computed again as long as the file is untouched.
+    """
+    return read(place(reference))
+
+
+def read(found: Place) -> Checkpoint:
+    """The checkpoint at a place, its digest checked."""
     from provenzoo import checkpoint
 
-    place, settings = folder(reference), config(reference)
-    tensors, _ = checkpoint.load(place / "model.safetensors")
-    expected = [settings["digest"]]
-    if reference in registry.list_names("checkpoints"):
-        expected.append(_manifest_digest(reference))
+    settings = read_config(found)
+    file = found.file(WEIGHTS)
+    tensors, _ = checkpoint.load(file)
+    if settings.get("layout") == "single":
+        tensors = {name: tensor.unsqueeze(0) for name, tensor in tensors.items()}
+    if any(tensor.shape[:1] != (len(settings["seeds"]),) for tensor in tensors.values()):
+        raise ZooError(f"{file}: not one replica of each tensor for each of {len(settings['seeds'])} seeds")
+    _check_digest(found, file, settings["digest"], tensors)
+    return Checkpoint(found.reference, settings, tensors, found.revision)
+
+
+def _check_digest(found: Place, file: Path, stated: str, tensors: "dict[str, Tensor]") -> None:
+    from provenzoo import checkpoint
+
+    wanted = found.pinned or stated
+    if wanted == stated and found.hub and remote.is_checked(file, wanted):
+        return
     actual = checkpoint.digest(tensors)
-    if any(actual != digest for digest in expected):
-        raise ZooError(f"{place / 'model.safetensors'}: not the tensors that were saved (digest {actual[:12]})")
-    return Checkpoint(reference, settings, tensors)
+    if not actual == wanted == stated:
+        raise ZooError(f"{file}: not the tensors that were saved (digest {actual[:12]}, not {wanted[:12]})")
+    if found.hub:
+        remote.note_checked(file, actual)

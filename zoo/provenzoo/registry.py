@@ -182,7 +182,8 @@ def entry(kind: str, name: str) -> Entry:
         return _registered[kind, name]
     if holders:
         origin, file = holders[0]
-        return _read_entry(kind, name, origin, typing.cast(Path, file))
+        file = typing.cast(Path, file)
+        return _read_entry(kind, name, origin, file, file.stat().st_mtime_ns)
     library, slash, rest = name.partition("/")
     if kind == "models" and rest and f"{library}{slash}" in NAMESPACES:
         return Entry(kind, name, NAMESPACES[f"{library}{slash}"], f"{rest} of {library}", origin=library)
@@ -204,7 +205,8 @@ def unknown(kind: str, name: str) -> str:
     return f"no {one} {name!r}; near it: {near}"
 
 
-def _read_entry(kind: str, name: str, origin: str, file: Path) -> Entry:
+@functools.lru_cache(maxsize=256)
+def _read_entry(kind: str, name: str, origin: str, file: Path, changed: int) -> Entry:
     from provenzoo.plain import read_yaml
 
     data = read_yaml(file)

@@ -68,10 +68,19 @@ class Split:
 class Stream:
     """A training split without an end: a fresh batch every step, a pure function of the step.
 
-    `draw(step, size)` gives inputs `[size, ...]` and targets `[size, ...]`, float32 on the CPU.
+    `draw(step, size)` gives inputs `[size, ...]` and targets `[size, ...]`, float32 on the CPU. Where a batch is tiny,
+    so that drawing it is mostly overhead, `draw` is asked for the batches of `block` steps at once: `draw(step //
+    block, block * size)`.
     """
 
     draw: Callable[[int, int], tuple[Tensor, Tensor]]
+    block: int = 1
+
+    def batch(self, step: int, size: int) -> tuple[Tensor, Tensor]:
+        """The batch of one step."""
+        block, at = divmod(step, self.block)
+        inputs, targets = self.draw(block, self.block * size)
+        return inputs[at * size : (at + 1) * size], targets[at * size : (at + 1) * size]
 
 
 class Recent:
@@ -98,7 +107,7 @@ class Recent:
 class Dataset:
     """Base of every data set: a subclass gives `shapes`, `prepare` and, if it has classes, `class_names`."""
 
-    loss: ClassVar[str] = "cross-entropy"
+    loss: str = "cross-entropy"
     derived: ClassVar[tuple[str, ...]] = ()
     """The arguments that `resolved` gives."""
     seed: int

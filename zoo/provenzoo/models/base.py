@@ -24,6 +24,9 @@ class Model:
     groups: Groups = {}
     adaptable: ClassVar[tuple[str, ...]] = ()
     """Arguments that may change at evaluation without touching the weights."""
+    refits: ClassVar[tuple[str, ...]] = ()
+    """Arguments that may change when a checkpoint is loaded (models/refit.py): `num_classes` draws the head anew,
+    `image_size` resizes the positional encodings of a ViT."""
     replicable: ClassVar[bool] = False
     """Parameters may carry leading replica dimensions `[R, ...]` and inputs `[R, B, ...]`."""
     split: ClassVar[dict[str, tuple[int, ...]]] = {}
@@ -65,6 +68,11 @@ def groups_of(builder: Callable, args: Mapping[str, Any]) -> Groups:
     """The groups of the model that `builder(**args)` gives; empty where only the built model can tell."""
     groups_for = getattr(builder, "groups_for", None)
     return groups_for(args) if groups_for else getattr(builder, "groups", {})
+
+
+def trait(builder: Callable, name: str) -> tuple[str, ...]:
+    """What a builder declares of itself under a name, such as `adaptable`; nothing where it does not."""
+    return getattr(getattr(builder, "func", builder), name, ())
 
 
 def model_groups(model: nn.Module) -> Groups:

@@ -78,6 +78,10 @@ def torchvision_model(
     return model
 
 
+timm_model.refits = ("num_classes", "image_size")  # pyright: ignore[reportFunctionMemberAccess]
+torchvision_model.refits = ("num_classes",)  # pyright: ignore[reportFunctionMemberAccess]
+
+
 def _takes_image_size(architecture: str) -> bool:
     """Whether timm fixes the input size of an architecture when it is built."""
     import timm

@@ -1,50 +1,122 @@
 """The module that a checkpoint holds: built from its config, filled strictly with its tensors."""
 
+import sys
+from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from provenzoo import components, fetch, registry
-from provenzoo.draws import seeded
 from provenzoo.errors import UsageError, ZooError
-from provenzoo.models.split import load_merged
+from provenzoo.models.base import trait
+from provenzoo.models.build import build_drawn, build_empty, build_filled
+from provenzoo.models.refit import refit
+from provenzoo.models.split import load_merged, merged_state
+from provenzoo.untrusted import read_json
+
+_TOLD = ("recipe", "stage", "paper", "model", "data", "digest", "version")
 
 
 def load(name: str, *, seed: int | None = None, **adapt: Any) -> nn.Module:
-    """The trained model of a checkpoint's name or folder, in eval mode, on the CPU.
+    """The trained model of a checkpoint, in eval mode, on the CPU, with the types of number that it was saved with.
 
-    `seed` picks the replica (default: the manifest's or config's `seed`, else the first); `adapt` changes arguments
-    that the model declares adaptable. `.provenance` of the module tells where it comes from.
+    `name` is a registered name, `hf:user/repo[@revision]`, `local:DIR` or a folder; of timm's repositories and folders
+    too. `seed` picks the replica (default: the manifest's or config's `seed`, else the first). `adapt` changes
+    arguments that the model declares adaptable; `num_classes` draws a head anew, `image_size` resizes encodings.
+    `.provenance` of the module tells where it comes from and, as `anew` and `resized`, what is not the checkpoint's.
     """
-    found = fetch.fetch(name)
-    manifest = registry.entry("checkpoints", name).args if name in registry.list_names("checkpoints") else {}
+    place = fetch.place(name)
+    if _is_timm(place):
+        from provenzoo.models.foreign import load_timm
+
+        return load_timm(place, seed, adapt)
+    found = fetch.read(place)
+    seed = _seed(name, found.config, seed)
+    model, told = _adapted(found, seed, adapt) if adapt else (restore(found, seed), {})
+    pinned = {"revision": found.revision} if found.revision else {}
+    told = {"reference": name, **pinned, "seed": seed} | {k: found.config.get(k) for k in _TOLD} | told
+    model.provenance = told  # pyright: ignore[reportArgumentType]
+    return model.eval()
+
+
+def _is_timm(place: fetch.Place) -> bool:
+    """Whether a folder is one of timm's: it names an architecture, and no format of ours."""
+    config = read_json(place.file("config.json"))
+    return isinstance(config, dict) and "architecture" in config and "format" not in config
+
+
+def _seed(name: str, config: Mapping[str, Any], seed: int | None) -> int:
+    """The seed to take: one that is there, or the default."""
     if seed is None:
-        seed = int(manifest.get("seed", found.config.get("seed", found.config["seeds"][0])))
-    elif seed not in found.config["seeds"]:
-        raise UsageError(f"{name}: no seed {seed}; it has {', '.join(map(str, found.config['seeds']))}")
-    model = restore(found, seed, {**found.config["model"], **adapt}).eval()
-    keys = ("recipe", "stage", "model", "data", "digest", "version")
-    model.provenance = {"reference": name, "seed": seed} | {k: found.config.get(k) for k in keys}  # pyright: ignore[reportArgumentType]
-    return model
+        manifest = registry.entry("checkpoints", name).args if fetch.is_registered(name) else {}
+        seed = int(manifest.get("seed", config.get("seed", config["seeds"][0])))
+    if seed not in config["seeds"]:
+        raise UsageError(f"{name}: no seed {seed}; it has {', '.join(map(str, config['seeds']))}")
+    return seed
 
 
 def restore(found: fetch.Checkpoint, seed: int, node: dict[str, Any] | None = None) -> nn.Module:
     """The module of one seed, built from config.json (or `node`, an adaptation of its model) and filled strictly."""
     wanted: dict[str, Any] = node or found.config["model"]
-    bound = components.check("models", wanted, f"{found.reference}: model")
-    check_adaptable(found.config["model"], wanted, f"{found.reference}: model")
-    with seeded(seed, "init"):
-        filled = {key: value for key, value in found.config["filled"].items() if key not in wanted}
-        model = bound.build(seed=seed, **filled)
+    where = f"{found.reference}: model"
+    bound = components.check("models", wanted, where)
+    if node is not None:
+        check_adaptable(found.config["model"], wanted, where)
+    args = _arguments(bound, found.config["filled"], wanted, seed)
     try:
-        load_merged(model, found.state(seed))
+        return build_filled(bound.builder, args, found.state(seed), seed, where)
     except ZooError as error:
-        raise ZooError(f"{found.reference}: {error}") from None
-    return model
+        raise _at(found, error) from None
 
 
-def check_adaptable(saved: dict[str, Any], wanted: dict[str, Any], where: str) -> None:
-    """An error unless the two nodes differ only in what the model declares adaptable."""
+def _arguments(
+    bound: components.Bound, filled: Mapping[str, Any], wanted: Mapping[str, Any], seed: int
+) -> dict[str, Any]:
+    return bound.arguments(seed=seed, **{key: value for key, value in filled.items() if key not in wanted})
+
+
+def _at(found: fetch.Checkpoint, error: ZooError) -> ZooError:
+    """The error with the checkpoint's reference in front."""
+    told = str(error)
+    return ZooError(told if told.startswith(found.reference) else f"{found.reference}: {told}")
+
+
+def _adapted(found: fetch.Checkpoint, seed: int, adapt: Mapping[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
+    """The module of one seed with some arguments changed, and what of it is not the checkpoint's."""
+    saved = {**found.config["filled"], **found.config["model"]}
+    wanted = {**found.config["model"], **adapt}
+    where = f"{found.reference}: model"
+    bound = components.check("models", wanted, where)
+    refits = trait(bound.builder, "refits")
+    check_adaptable(saved, {**saved, **adapt}, where, refits)
+    changed = [key for key in adapt if key in refits and adapt[key] != saved.get(key)]
+    state, args = found.state(seed), _arguments(bound, found.config["filled"], wanted, seed)
+    try:
+        if not changed:
+            return build_filled(bound.builder, args, state, seed, where), {}
+        return filled_anew(bound.builder, args, state, seed, changed, found.reference)
+    except ZooError as error:
+        raise _at(found, error) from None
+
+
+def filled_anew(
+    builder: Any, args: Mapping[str, Any], state: Mapping[str, Tensor], seed: int, changed: list[str], where: str
+) -> tuple[nn.Module, dict[str, Any]]:
+    """A module of other sizes with all of a state that fits it; what was drawn anew or resized is told."""
+    fitted = refit(build_empty(builder, args, state, f"{where}: model"), state, changed)
+    model = build_drawn(builder, args, state, seed, f"{where}: model")
+    own = {name: tensor for name, tensor in merged_state(model).items() if name in fitted.anew}
+    load_merged(model, {**fitted.state, **own})
+    parts = (("drawn anew", fitted.anew), ("resized", fitted.resized))
+    words = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts if names)
+    print(f"{where}: {words}", file=sys.stderr)
+    return model, {"anew": fitted.anew, "resized": fitted.resized}
+
+
+def check_adaptable(
+    saved: Mapping[str, Any], wanted: Mapping[str, Any], where: str, also: tuple[str, ...] = ()
+) -> None:
+    """An error unless the two nodes differ only in what the model declares adaptable (or `also` may change)."""
     if saved["name"] != wanted.get("name"):
         raise ZooError(f"{where}: the checkpoint holds {saved['name']!r}, not {wanted.get('name')!r}")
     found = registry.entry("models", saved["name"])
@@ -52,7 +124,7 @@ def check_adaptable(saved: dict[str, Any], wanted: dict[str, Any], where: str) -
     changed = [key for key in {**saved, **wanted} if saved.get(key) != wanted.get(key)]
     if not changed:
         return
-    adaptable = getattr(found.load(), "adaptable", ())
+    adaptable = (*trait(found.load(), "adaptable"), *also)
     if fixed := [key for key in changed if key not in adaptable]:
         allowed = ", ".join(adaptable) or "nothing"
         raise ZooError(f"{where}: {fixed[0]!r} cannot change after training; {saved['name']} can adapt: {allowed}")

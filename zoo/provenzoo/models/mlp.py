@@ -24,6 +24,7 @@ class MLP(Model, nn.Module):
     """Linear layers with ReLU between them, one a width in `hidden`, and a linear head."""
 
     groups: Groups = {"body": ["body.*"], "head": ["head.*"]}
+    refits: ClassVar[tuple[str, ...]] = ("num_classes",)
     replicable: ClassVar[bool] = True
 
     def __init__(self, *, features: Count, num_classes: Count, hidden: Count | list[Count] = 64) -> None:

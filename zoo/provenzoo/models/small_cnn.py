@@ -17,6 +17,7 @@ class SmallCNN(Model, nn.Module):
     """Three basic blocks of 8, 16 and 32 channels: 24,930 parameters at one channel and 10 classes."""
 
     groups: Groups = {"features": ["stem.*", "blocks.*"], "head": ["head.*"]}
+    refits: ClassVar[tuple[str, ...]] = ("num_classes",)
     widths: ClassVar[tuple[int, ...]] = (8, 16, 32)
 
     def __init__(self, *, channels: Count, num_classes: Count) -> None:

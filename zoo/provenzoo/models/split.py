@@ -61,6 +61,23 @@ def load_merged(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     model.load_state_dict(split_state(model, state))
 
 
+def assign_merged(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Make the tensors of a state an unsplit model's own, type and all, without a copy; what is tied stays tied."""
+    _check(model.state_dict(), state)
+    modules = dict(model.named_modules(remove_duplicate=False))
+    made: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}  # of each that was seen, kept alive, what takes its place
+    for name, tensor in state.items():
+        path, _, key = name.rpartition(".")
+        old = getattr(modules[path], key)
+        if isinstance(old, nn.Parameter):
+            if id(old) not in made:
+                new = nn.Parameter(tensor, requires_grad=old.requires_grad)
+                made |= {id(old): (old, new), id(new): (new, new)}
+            modules[path].register_parameter(key, made[id(old)][1])
+        else:
+            modules[path].register_buffer(key, tensor)
+
+
 def split_state(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A state under unsplit names as the names that the model has now; what the state lacks is left out."""
     own: dict[str, Tensor] = {}

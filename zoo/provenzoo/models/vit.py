@@ -42,6 +42,7 @@ class ViT(Model, VisionTransformer):
 
     groups: Groups = VANILLA_GROUPS
     adaptable: ClassVar[tuple[str, ...]] = ("permute",)
+    refits: ClassVar[tuple[str, ...]] = ("num_classes", "image_size")
     split: ClassVar[dict[str, tuple[int, ...]]] = {"blocks.*.attn.qkv": (2, 1)}
 
     row_order: Tensor | None
@@ -144,7 +145,7 @@ def _row_order(image_size: int, patch: int, permute: Permute, prefix: int) -> Te
     if permute.cell % patch:
         raise ZooError(f"permute: cells of {permute.cell} pixels are no multiple of the patch ({patch})")
     moved = cell_permutation(image_size // patch, permute.cell // patch, permute.draw)
-    return torch.cat([torch.arange(prefix), moved + prefix])
+    return torch.cat([torch.arange(prefix, device="cpu"), moved + prefix])
 
 
 def _check_sizes(image_size: int, patch: int, dim: int, heads: int) -> None:

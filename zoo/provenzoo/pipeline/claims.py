@@ -3,7 +3,8 @@
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -21,15 +22,41 @@ class Difference(Settings):
 
 
 class Ratio(Settings):
-    """The first value over the second, seed by seed."""
+    """The first value over the second, seed by seed; the second may be a number other than 0."""
 
-    ratio: list[str] = pydantic.Field(min_length=2, max_length=2)
+    ratio: tuple[str, str | int | float] = pydantic.Field(strict=False)
+
+    @pydantic.field_validator("ratio")
+    @classmethod
+    def _is_defined(cls, pair: tuple[str, str | int | float]) -> tuple[str, str | int | float]:
+        if pair[1] == 0:
+            raise ValueError("a ratio to 0 says nothing")
+        return pair
 
 
 class Steps(Settings):
     """Consecutive differences along an axis, or along the logged steps of a path with `@*`: `[path, axis or step]`."""
 
     steps: list[str] = pydantic.Field(min_length=2, max_length=2)
+
+
+class Slope(Settings):
+    """The slope of log(value) over log(step), seed by seed, by least squares: `[path@*, tail]`.
+
+    The tail begins at a share of the last step (`0.25`) or at a step (`2000`).
+    """
+
+    slope: tuple[str, int | float] = pydantic.Field(strict=False)
+
+    @pydantic.field_validator("slope")
+    @classmethod
+    def _is_a_tail(cls, pair: tuple[str, int | float]) -> tuple[str, int | float]:
+        path, tail = pair
+        if not path.endswith("@*"):
+            raise ValueError(f"a slope is over the logged steps; write {path.partition('@')[0]}@*")
+        if not (0 < tail < 1 or (isinstance(tail, int) and tail >= 1)):
+            raise ValueError("a tail begins at a share of the last step (0 < share < 1) or at a step (a whole number)")
+        return pair
 
 
 def _form(metric: Any) -> str | None:
@@ -50,11 +77,13 @@ Metric = Annotated[
     Annotated[str, pydantic.Tag("[path]")]
     | Annotated[Difference, pydantic.Tag("[difference]")]
     | Annotated[Ratio, pydantic.Tag("[ratio]")]
-    | Annotated[Steps, pydantic.Tag("[steps]")],
+    | Annotated[Steps, pydantic.Tag("[steps]")]
+    | Annotated[Slope, pydantic.Tag("[slope]")],
     pydantic.Discriminator(
         _form,
         custom_error_type="form",
-        custom_error_message="write a path, {difference: [P, P]}, {ratio: [P, P]} or {steps: [P, axis]}",
+        custom_error_message="write a path, {difference: [P, P]}, {ratio: [P, P]}, {steps: [P, axis]} or "
+        "{slope: [P@*, tail]}",
     ),
 ]
 
@@ -233,7 +262,7 @@ class Verdict:
 
     def plain(self) -> dict[str, Any]:
         """The claim's entry in run.json."""
-        metric = self.claim.metric if isinstance(self.claim.metric, str) else self.claim.metric.model_dump()
+        metric = self.claim.metric if isinstance(self.claim.metric, str) else self.claim.metric.model_dump(mode="json")
         return {
             "id": self.id,
             "says": self.claim.says,
@@ -251,6 +280,16 @@ class Verdict:
 def judge(claims: Mapping[str, Claim], table: Table) -> list[Verdict]:
     """Every claim on a table of numbers. The value is the worst match; a null never holds."""
     return [_judge(id, claim, table) for id, claim in claims.items()]
+
+
+def per_seed(claim: Claim, table: Table, stage: str, seeds: int) -> list[float] | None:
+    """A claim's value for each of so many seeds: at a stage, or where it is first judged; None without one for each."""
+    matches = sorted(_matches(claim.metric, table), key=lambda match: not match[0].startswith(f"{stage}."))
+    for _, values in matches:
+        finite = [value for value in values if value is not None]
+        if len(finite) == len(values) == seeds:
+            return finite
+    return None
 
 
 def _judge(id: str, claim: Claim, table: Table) -> Verdict:
@@ -291,8 +330,13 @@ def _matches(metric: Metric, table: Table) -> Iterator[tuple[str, Values]]:
                 yield str(key), values
         case Difference():
             yield from _pairs(metric.difference, table, lambda a, b: a - b, "-")
+        case Ratio(ratio=(path, int() | float() as number)):
+            for key, values in MetricPath.parse(path).find(table).items():
+                yield f"{key} / {number:g}", [None if value is None else value / number for value in values]
         case Ratio():
-            yield from _pairs(metric.ratio, table, lambda a, b: a / b if b else None, "/")
+            yield from _pairs([str(path) for path in metric.ratio], table, lambda a, b: a / b if b else None, "/")
+        case Slope():
+            yield from _slopes(*metric.slope, table)
         case Steps():
             path, axis = metric.steps
             yield from _steps(path, axis, table)
@@ -337,3 +381,32 @@ def _steps(path: str, axis: str, table: Table) -> Iterator[tuple[str, Values]]:
     for line in lines.values():
         for (_, before), (key, after) in itertools.pairwise(line):
             yield f"step to {key}", _seed_by_seed(after, before, lambda a, b: a - b)
+
+
+def _slopes(path: str, tail: int | float, table: Table) -> Iterator[tuple[str, Values]]:
+    """A slope a seed of each series that the path names, with the largest of their standard errors."""
+    lines: dict[tuple, dict[int, tuple[Key, Values]]] = {}
+    for key, values in MetricPath.parse(path).find(table).items():
+        lines.setdefault((key.labels, key.set), {})[key.step or 0] = (key, values)
+    for line in lines.values():
+        start = tail * max(line) if tail < 1 else tail
+        steps = [step for step in sorted(line) if step >= start and step > 0]
+        if len(steps) < 3:
+            raise ZooError(f"slope: {path!r} has {len(steps)} logged steps from {start:g} on; three are needed")
+        key = line[steps[0]][0]
+        seeds = list(zip(*(line[step][1] for step in steps), strict=True))
+        fits = [log_slope(steps, values) for values in seeds]
+        errors = [error for _, error in fits if error is not None]
+        told = f" (standard error {max(errors):.2g})" if errors else ""
+        yield f"slope of {str(key).partition('@')[0]} over steps {steps[0]}..{steps[-1]}{told}", [s for s, _ in fits]
+
+
+def log_slope(steps: Sequence[int], values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """The least-squares slope of log(value) over log(step) and its standard error; null if a value is not above 0."""
+    positive = [value for value in values if value is not None and value > 0]
+    if len(positive) < len(values):
+        return None, None
+    fit = statistics.linear_regression(x := [math.log(s) for s in steps], y := [math.log(v) for v in positive])
+    spread = math.fsum((a - statistics.fmean(x)) ** 2 for a in x)
+    residual = math.fsum((b - fit.intercept - fit.slope * a) ** 2 for a, b in zip(x, y, strict=True))
+    return fit.slope, math.sqrt(residual / (len(x) - 2) / spread)

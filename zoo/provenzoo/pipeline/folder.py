@@ -194,8 +194,9 @@ class RunFolder:
                 for metric, values in measured["values"].items():
                     _add(table, Key(point.stage, point.labels, set_label, metric, None), values)
             for metric, rows in data["series"]["values"].items():
+                set_label, _, name = metric.rpartition(".")
                 for step, values in zip(data["series"]["steps"], rows, strict=True):
-                    _add(table, Key(point.stage, point.labels, "", metric, step), values)
+                    _add(table, Key(point.stage, point.labels, set_label, name, step), values)
             if data["frozen_unchanged"] is not None:
                 values = [float(data["frozen_unchanged"])] * len(point.seeds)
                 table[Key(point.stage, point.labels, "", "frozen-unchanged", None)] = list(values)

@@ -72,6 +72,8 @@ class Plan:
             numbers_along(figure.axis, [point.name for point in points], where)
         known = {"loss"} if figure.kind == "curves" else set()
         known |= {key.metric for key in ones if key.stage == first.stage} - {"frozen-unchanged"}
+        if first.kind.trains:
+            known |= {f"{key.set}.{key.metric}" for key in ones if key.stage == first.stage and key.set}
         for metric in figure.chosen:
             if metric not in known:
                 raise ZooError(f"{where}: no metric {metric!r} in {stage}{did_you_mean(metric, sorted(known))}")

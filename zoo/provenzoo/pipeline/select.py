@@ -71,7 +71,7 @@ def _reason(plan: Plan) -> str | None:
     if plan.recipe.scale == "gpu":
         return "scale: gpu; ask for it by name"
     for path, value in (pair for point in plan.points for pair in walk(point.node)):
-        if path.rpartition(".")[2] in ("data", "inputs") and isinstance(value, dict) and "name" in value:
+        if path.rpartition(".")[2] in ("data", "inputs", "images") and isinstance(value, dict) and "name" in value:
             bound = components.check("datasets", value, path)
             missing = getattr(bound.builder, "missing", None)
             if missing and (why := missing(**bound.args)):

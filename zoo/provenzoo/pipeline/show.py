@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from provenzoo.pipeline.verify import Verification
+from provenzoo.pipeline.verify import DIGEST, Verification
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> None:
@@ -81,6 +81,11 @@ def verification_table(found: Verification) -> None:
         for row in found.rows
     ]
     _table(["where", "metric", "seed", "saved", "recomputed", "tolerance", ""], rows)
+    other = sorted({row.where for row in found.rows if row.metric == DIGEST and not row.agrees})
+    if other:
+        print(f"other data than what was measured, so their numbers are not compared: {', '.join(other)}")
+    if found.left:
+        print(f"claims about more than this checkpoint, which `provenzoo run` judges: {', '.join(found.left)}")
     off = sum(not row.agrees for row in found.rows)
     print(
         f"{len(found.rows)} numbers recomputed, {off} off"

@@ -1,7 +1,7 @@
 """Verify: every number of a run or of a checkpoint, computed again from what is saved and compared."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,12 @@ from provenzoo.plain import read_json
 from provenzoo.settings import read
 from provenzoo.stages.evaluate import Evaluate, measure_seed
 from provenzoo.training import runtime
+from provenzoo.untrusted import read_json as read_untrusted
 
 COUNTED = ("accuracy", "class-accuracy")
 TOLERANCE = 1e-4
+DIGEST = "data-digest"
+"""The row that says whether a set is the one that was measured; where it is not, numbers are not compared."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class Verification:
 
     target: str
     rows: list[Row]
+    left: list[str] = field(default_factory=list)
+    """Claims on the card that are about more than the checkpoint, so that only the run can tell."""
 
     @property
     def holds(self) -> bool:
@@ -57,7 +62,8 @@ class Verification:
 
     def plain(self) -> dict[str, Any]:
         """The table as plain data."""
-        return {"target": self.target, "holds": self.holds, "rows": [asdict(row) for row in self.rows]}
+        rows = [asdict(row) for row in self.rows]
+        return {"target": self.target, "holds": self.holds, "rows": rows, "left": self.left}
 
 
 def verify(target: str | Path, device: str = "auto") -> Verification:
@@ -69,17 +75,49 @@ def verify(target: str | Path, device: str = "auto") -> Verification:
     an early step's, is not among them.
     """
     place = Path(target)
-    if (place / "run.json").is_file():
+    if (place / "run.json").is_file() and not (place / fetch.WEIGHTS).is_file():
         source = _Source(device, _folders(place))
         rows = [row for stage in source.folders.items() for row in _stage_rows(*stage, source)]
         rows += _run_rows(place)
     elif (place / "stage.json").is_file():
         rows = list(_stage_rows(place.name, place, _Source(device, _folders(place.resolve().parents[1]))))
     else:
-        rows = list(_set_rows(fetch.folder(str(target)), str(target), str(target), _Source(device, {})))
+        return _checkpoint(str(target), _Source(device, {}))
+    return _verification(str(target), rows)
+
+
+def _verification(target: str, rows: list[Row], left: list[str] | None = None) -> Verification:
     if not rows:
         raise ZooError(f"{target}: holds no number to verify")
-    return Verification(str(target), rows)
+    return Verification(target, rows, left or [])
+
+
+def _checkpoint(target: str, source: "_Source") -> Verification:
+    """A checkpoint by itself: the numbers that its config (or the metrics.json beside it) tells, then its card's."""
+    from provenzoo.pipeline.verify_card import card_rows, claim_rows, told_rows
+
+    place = fetch.place(target)
+    config = fetch.read_config(place)
+    if "sets" not in config:
+        return _verification(target, list(_set_rows(fetch.numbers(place), target, target, source)))
+    rows = list(_set_rows(config["sets"], place.pinned_reference, "", source))
+    files = config.get("files", [])
+    again = recomputed(rows)
+    if "README.md" in files and not (place.hub and place.hub.inside):
+        rows += card_rows(place.file("README.md"), config["sets"], again)
+        rows += told_rows(place.file("README.md"), record := read_untrusted(place.file("run.json")))
+        claims, left = claim_rows(record, config, again)
+        return _verification(target, rows + claims, left)
+    return _verification(target, rows)
+
+
+def recomputed(rows: list[Row]) -> dict[str, dict[str, list[Any]]]:
+    """Where -> metric -> the recomputed numbers, a seed each."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for row in rows:
+        if row.metric != DIGEST:
+            found.setdefault(row.where, {}).setdefault(row.metric, []).append(row.recomputed)
+    return found
 
 
 class _Source:
@@ -135,7 +173,7 @@ def _stage_rows(name: str, folder: Path, source: _Source) -> Iterator[Row]:
     origin = read_json(folder / "stage.json").get("origin")
     parent = source.place(origin) if origin else None
     trains = (folder / "config.json").is_file() or (folder / "model.safetensors").is_file()
-    yield from _set_rows(folder, f"local:{folder}" if trains else parent, name, source)
+    yield from _set_rows(_sets(folder), f"local:{folder}" if trains else parent, name, source)
     if trains and parent:
         yield from _frozen_rows(source.fetch(f"local:{folder}"), source.fetch(parent), name)
 
@@ -155,35 +193,45 @@ def _frozen_rows(trained: fetch.Checkpoint, parent: fetch.Checkpoint, where: str
         yield Row(where, "frozen-unchanged", seed, saved, same, 0.0, saved is same)
 
 
-def _set_rows(folder: Path, reference: str | None, where: str, source: _Source) -> Iterator[Row]:
-    for label, node in read_json(folder / "metrics.json")["sets"].items():
-        written = {
-            "stage": "evaluate",
-            "model": node["model"],
-            "sets": {label: {"data": node["data"], "model": node["model"]}},
-            "metrics": node["metrics"],
-            **({"from": reference} if reference else {}),
-            **{key: node[key] for key in ("loss", "dtype")},
-        }
-        settings = read(Evaluate, written, f"{folder / 'metrics.json'}: sets.{label}")
-        at = f"{where}.{label}" if label else where
+def _sets(folder: Path) -> dict[str, Any]:
+    """What metrics.json tells of each set."""
+    return read_json(folder / "metrics.json")["sets"]
+
+
+def _set_rows(sets: dict[str, Any], reference: str | None, where: str, source: _Source) -> Iterator[Row]:
+    for label, node in sets.items():
+        at = ".".join(part for part in (where, label) if part)
+        settings = _settings(label, node, reference, at)
         for index, seed in enumerate(node["seeds"]):
             row = measure_seed(settings, label, seed, source)  # pyright: ignore[reportArgumentType]  # the part of Work that it uses
             digest = node["digests"][index]
-            yield Row(at, "data-digest", seed, digest[:12], row.digest[:12], 0.0, row.digest == digest)
-            for metric, value in row.values.items():
+            yield Row(at, DIGEST, seed, digest[:12], row.digest[:12], 0.0, row.digest == digest)
+            for metric, value in row.values.items() if row.digest == digest else ():
                 yield _row(at, metric, seed, node["values"][metric][index], value)
+
+
+def _settings(label: str, node: dict[str, Any], reference: str | None, where: str) -> Evaluate:
+    """The evaluation that gave a set's numbers."""
+    written = {
+        "stage": "evaluate",
+        "model": node["model"],
+        "sets": {label: {"data": node["data"], "model": node["model"]}},
+        "metrics": node["metrics"],
+        **({"from": reference} if reference else {}),
+        **{key: node[key] for key in ("loss", "dtype")},
+    }
+    return read(Evaluate, written, where)
 
 
 def _row(where: str, metric: str, seed: int, saved: Any, again: Any) -> Row:
     tolerance = 0.0 if metric in COUNTED else TOLERANCE
-    return Row(where, metric, seed, saved, again, tolerance, _agree(saved, again, tolerance))
+    return Row(where, metric, seed, saved, again, tolerance, agree(saved, again, tolerance))
 
 
-def _agree(saved: Any, again: Any, tolerance: float) -> bool:
+def agree(saved: Any, again: Any, tolerance: float) -> bool:
     """Whether two values agree, entry by entry where they are lists; null agrees with null alone."""
     if isinstance(saved, list) and isinstance(again, list):
-        return len(saved) == len(again) and all(_agree(a, b, tolerance) for a, b in zip(saved, again, strict=True))
+        return len(saved) == len(again) and all(agree(a, b, tolerance) for a, b in zip(saved, again, strict=True))
     if isinstance(saved, int | float) and isinstance(again, int | float):
         return abs(saved - again) <= tolerance * abs(saved) + 1e-12
     return saved is again is None

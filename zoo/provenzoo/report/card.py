@@ -6,6 +6,7 @@ Only plain Python values reach the front matter, and text that people wrote is e
 import html
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,9 +14,9 @@ from urllib.parse import quote
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from provenzoo import registry
-from provenzoo.plain import write_whole
+from provenzoo.plain import plain_data, write_whole
 from provenzoo.report import ARXIV, RunView, StageView, metric_text, number
-from provenzoo.report.figures import drawn
+from provenzoo.report.figures import Drawn, drawn
 
 HUB_DATASETS = {
     "fashion-mnist": "zalando-datasets/fashion_mnist",
@@ -27,13 +28,52 @@ HUB_METRICS = {"accuracy"}
 _MARKDOWN = re.compile(r"([\\`*_\[\]~#])")
 
 
+@dataclass(frozen=True)
+class Source:
+    """Where a card says that its checkpoint is, and what of it is told there."""
+
+    load: str
+    """The reference that `provenzoo.load` takes."""
+    seeds: list[int]
+    seed: int | None
+    """The seed that the snippet asks for; None where the default is taken."""
+    results: list[dict[str, Any]]
+    """`where`, `label`, the set's `entry`, and `metrics`: name -> mean, std, min, max, per_seed, n."""
+    figures: list[tuple[Drawn, str]]
+    """Each figure with its link."""
+    digest: str = ""
+    """Of the tensors."""
+    default: str = ""
+    """Which seed is the default, and why, where there are several."""
+    published: bool = False
+    """Whether the card goes along with the checkpoint rather than standing in the run's folder."""
+
+
 def write_card(run: Path) -> Path:
     """Write `README.md` from a run folder, whatever its state, and give its path."""
     view = RunView.read(run)
+    target = view.path / "README.md"
+    write_whole(target, str(draft(view)).rstrip() + "\n")
+    return target
+
+
+def draft(view: RunView) -> ModelCard:
+    """The card of a run as it stands in its folder."""
     stage = published(view)
+    folder = f"runs/{view.record['recipe']}/{view.record['id']}/stages/{stage.path.name if stage else ''}"
+    seeds = stage.config["seeds"] if stage else []
     results = list(_results(view, stage)) if stage else []
-    card = ModelCard.from_template(
-        _front_matter(view, stage, results),
+    figures = [(figure, quote(figure.path.relative_to(view.path).as_posix())) for figure in drawn(view)]
+    digest = stage.config["digest"] if stage else ""
+    return render(view, stage, Source(folder, seeds, seeds[0] if seeds else None, results, figures, digest))
+
+
+def render(view: RunView, stage: StageView | None, source: Source) -> ModelCard:
+    """The card of a stage's checkpoint (None: of a run without one). Ill-typed numbers are an error."""
+    front = _front_matter(view, stage, source.results)
+    plain_data(front.to_dict(), f"{view.path}: the card")
+    return ModelCard.from_template(
+        front,
         template_path=str(registry.card_file(view.recipe.get("card"))),
         cell=cell,
         code=code,
@@ -41,16 +81,13 @@ def write_card(run: Path) -> Path:
         run=view,
         record=view.record,
         stage=stage,
+        source=source,
         paper=_paper(view),
-        folder=f"runs/{view.record['recipe']}/{view.record['id']}",
         claims=[{**claim, "metric": metric_text(claim["metric"])} for claim in view.record["claims"]],
-        results=results,
-        figures=[(figure, quote(figure.path.relative_to(view.path).as_posix())) for figure in drawn(view)],
-        data=list(_data(results)),
+        results=source.results,
+        figures=source.figures,
+        data=list(_data(source.results)),
     )
-    target = view.path / "README.md"
-    write_whole(target, str(card).rstrip() + "\n")
-    return target
 
 
 def published(view: RunView) -> StageView | None:
@@ -73,7 +110,7 @@ def cell(text: object) -> str:
 def code(text: object) -> str:
     """Text in code type, safe in a Markdown table."""
     line = html.escape(" ".join(str(text).split()), quote=False)
-    return f"<code>{_MARKDOWN.sub(lambda m: f'&#{ord(m[1])};', line.replace('|', '&#124;'))}</code>"
+    return f"<code>{_MARKDOWN.sub(lambda m: f'&#{ord(m[1])};', line).replace('|', '&#124;')}</code>"
 
 
 def _paper(view: RunView) -> str:

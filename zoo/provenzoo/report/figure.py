@@ -12,7 +12,18 @@ from provenzoo.settings import Settings
 
 Scale = Literal["linear", "log"]
 
-OF_TRAINING = ("curves", "overlay", "encodings", "attention", "association", "dynamics")
+OF_TRAINING = (
+    "curves",
+    "overlay",
+    "encodings",
+    "attention",
+    "association",
+    "dynamics",
+    "rates",
+    "scores",
+    "weights",
+    "regions",
+)
 """Kinds that show what a stage with a training leaves."""
 DYNAMICS = ("alpha", "gamma", "rho")
 """The logged metrics that `dynamics` draws."""
@@ -21,7 +32,20 @@ DYNAMICS = ("alpha", "gamma", "rho")
 class Figure(Settings):
     """One entry of a recipe's `figures`: what is drawn of which stage, from the run folder alone."""
 
-    kind: Literal["curves", "overlay", "bars", "lines", "encodings", "attention", "association", "dynamics"]
+    kind: Literal[
+        "curves",
+        "overlay",
+        "bars",
+        "lines",
+        "encodings",
+        "attention",
+        "association",
+        "dynamics",
+        "rates",
+        "scores",
+        "weights",
+        "regions",
+    ]
     stage: str
     """A stage, or `stage[axis=label,...]`: those of its points that have these labels."""
     beside: str | None = None
@@ -32,13 +56,15 @@ class Figure(Settings):
     """The axis of the grid that `lines` has from left to right; its labels are numbers."""
     x: Scale | None = None
     y: Scale | None = None
+    guides: list[float] = []
+    """The slopes of the lines that `rates` draws beside the curves."""
     caption: str = ""
     seed: int | None = None
     """The seed whose tensors maps show; by default the first that did not diverge."""
     token: int | Literal["centre", "mean"] = "centre"
     """The query token of `attention`; `mean` averages over them all."""
     order: Literal["natural", "sets"] = "natural"
-    """The order of the patches in `association`: as they stand, or set by set."""
+    """The order of the patches in `association` and `scores`: as they stand, or set by set."""
 
     @model_validator(mode="after")
     def _lines_have_an_axis(self) -> "Figure":

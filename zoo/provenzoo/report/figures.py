@@ -25,6 +25,8 @@ from provenzoo.report.figure import Figure as Spec
 from provenzoo.report.lines import lines
 from provenzoo.report.maps import attention, encodings
 from provenzoo.report.overlay import overlay
+from provenzoo.report.rates import rates
+from provenzoo.report.scores import regions, scores, weights
 from provenzoo.report.style import STYLE
 from provenzoo.settings import read
 
@@ -38,7 +40,15 @@ FIGURES: dict[str, Draw] = {
 }
 """Kind -> the function that draws it: stage, run, settings and the place for errors -> figure and caption."""
 DrawAll = Callable[[list[StageView], RunView, Spec, str], tuple[Figure, str]]
-OF_THE_RUN: dict[str, DrawAll] = {"lines": lines, "overlay": overlay, "dynamics": dynamics}
+OF_THE_RUN: dict[str, DrawAll] = {
+    "lines": lines,
+    "overlay": overlay,
+    "dynamics": dynamics,
+    "rates": rates,
+    "scores": scores,
+    "weights": weights,
+    "regions": regions,
+}
 """The kinds that are drawn once of all points: those of `stage`, then those of the stage `beside` it."""
 
 DEFAULT_POINTS = 8

@@ -12,6 +12,7 @@ from provenzoo.content import own_content
 from provenzoo.plain import write_whole
 from provenzoo.report import RunView, StageView, metric_text, number
 from provenzoo.report.figures import Drawn, drawn
+from provenzoo.report.preview import preview
 
 TEMPLATE = "report.html.jinja"
 MOST_POINTS = 12
@@ -169,5 +170,9 @@ def _data_digests(view: RunView) -> Iterator[tuple[str, list[str]]]:
             yield name, list(dict.fromkeys(entry["digests"]))
 
 
-def _card(file: Path) -> str:
-    return file.read_text(encoding="utf-8") if file.is_file() else ""
+def _card(file: Path) -> dict[str, Any] | None:
+    """The card's front matter and its text as HTML."""
+    if not file.is_file():
+        return None
+    front, html = preview(file.read_text(encoding="utf-8"))
+    return {"front": front, "html": html}

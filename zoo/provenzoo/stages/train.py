@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from provenzoo import checkpoint, components, registry
-from provenzoo.datasets.base import Dataset
+from provenzoo.datasets.base import Dataset, Split
 from provenzoo.draws import seeded
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.metrics.measure import Measure, Value, is_vector, loss_function, metric_functions
@@ -18,8 +18,10 @@ from provenzoo.models.base import groups_of, members, model_groups, model_split
 from provenzoo.models.split import merged_state, split_fused, split_state
 from provenzoo.plain import did_you_mean
 from provenzoo.settings import Settings
+from provenzoo.stages.evaluate import SetNode
 from provenzoo.stages.work import Measured, Outcome, Rehearsed, Stopped, Work, data_for, has_parent
 from provenzoo.training import optim as optimisers
+from provenzoo.training import population
 from provenzoo.training.feed import make_feed
 from provenzoo.training.loop import Result, freeze
 from provenzoo.training.loop import train as train_loop
@@ -46,6 +48,8 @@ class Train(Settings):
     log_every: Positive | None = None
     """Steps between two measurements on the held-out split; by default a tenth of the stage."""
     seeds: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    sets: dict[str, SetNode] = {}
+    """Overlays of `data`: other held-out splits on which the metrics are measured as training goes on."""
 
     @model_validator(mode="after")
     def _one_length(self) -> "Train":
@@ -58,6 +62,8 @@ class Pretrain(Train):
     """Settings of a pretrain stage: a model drawn anew."""
 
     stage: Literal["pretrain"]
+    population: bool = False
+    """Exact gradient descent on the population loss in the place of batches (training/population.py)."""
 
 
 class Finetune(Train):
@@ -76,6 +82,12 @@ def check(settings: Train, where: str) -> None:
     """What is wrong with the names, arguments, groups and metrics, before anything runs."""
     model = components.check("models", settings.model, f"{where}.model")
     components.check("datasets", settings.data, f"{where}.data")
+    for label, node in settings.sets.items():
+        components.check("datasets", node.data, f"{where}.sets.{label}.data")
+        if node.model != settings.model:
+            raise UsageError(f"{where}.sets.{label}: a stage that trains has one model; overlay `data` alone")
+    if getattr(settings, "population", False):
+        population.check(settings, where)
     for name in settings.metrics:
         if name != "loss":
             registry.entry("metrics", name)
@@ -98,7 +110,10 @@ def expected(settings: Train, mentioned: set[int]) -> list[tuple[str, str, int |
     """The numbers that the stage will give. With `epochs`, the steps are known only once the data is read."""
     steps = logged_steps(settings.steps, settings.log_every) if settings.steps else sorted({0} | mentioned)
     scalars = [name for name in settings.metrics if not is_vector(name)]
-    rows: list[tuple[str, str, int | None]] = [("", name, step) for name in scalars for step in [*steps, None]]
+    labels = ["", *settings.sets]
+    rows: list[tuple[str, str, int | None]] = [
+        (label, name, step) for label in labels for name in scalars for step in [*steps, None]
+    ]
     if getattr(settings, "freeze", None):
         rows.append(("", "frozen-unchanged", None))
     return rows
@@ -158,8 +173,8 @@ class Trained:
     named: dict[str, Tensor]
     named_at_start: dict[str, Tensor]
     structure: dict[str, Tensor]
-    n: int
-    digest: str
+    splits: dict[str, Split]
+    """The held-out split of each set; that of the stage's own data at ""."""
     filled: dict[str, int]
     frozen_unchanged: bool | None
     diverged: dict[str, Any] | None
@@ -183,6 +198,10 @@ class _Stage:
         self.origin = work.fetch(settings.from_) if isinstance(settings, Finetune) else None
         data = data_for(settings.data, self.origin.config["data"] if self.origin else None)
         self.data = components.check("datasets", data, "data")
+        self.sets = {
+            label: components.check("datasets", node.data, f"sets.{label}.data")
+            for label, node in settings.sets.items()
+        }
         self.dtype = getattr(torch, settings.dtype)
         self.reset = settings.reset if isinstance(settings, Finetune) else []
         self.freeze = settings.freeze if isinstance(settings, Finetune) else []
@@ -197,6 +216,10 @@ class _Stage:
     def build_data(self, seed: int) -> Dataset:
         """The data of a seed, built anew."""
         return self.data.build(self.work.fetch, seed=seed)
+
+    def build_sets(self, seed: int) -> dict[str, Dataset]:
+        """The data of each set for a seed."""
+        return {label: bound.build(self.work.fetch, seed=seed) for label, bound in self.sets.items()}
 
     @cached_property
     def loss_name(self) -> str:
@@ -231,16 +254,7 @@ class _Stage:
             at = "; ".join(f"seed {k} at step {d['step']} ({d['parameter']})" for k, d in diverged.items())
             raise ZooError(f"every seed diverged: {at} is not finite; lower optim.lr or set optim.clip")
         data = self.data.node | self.dataset(self.work.seeds[0]).resolved()
-        measured = Measured(
-            model=self.settings.model,
-            data=data,
-            values={name: [t.values[name] for t in trained] for name in self.settings.metrics},
-            n=first.n,
-            digests=[t.digest for t in trained],
-            loss=self.loss_name,
-            dtype=self.settings.dtype,
-            seeds=self.work.seeds,
-        )
+        nodes = {"": data} | {label: part.node for label, part in self.sets.items()}
         config = {
             "model": self.model.node,
             "filled": first.filled,
@@ -254,15 +268,33 @@ class _Stage:
             for name in getattr(first, part):
                 series[f"{prefix}/{name}"] = torch.stack([getattr(t, part)[name].cpu() for t in trained])
         return Outcome(
-            sets={"": measured},
+            sets={label: self._measured(label, node, trained) for label, node in nodes.items()},
             tensors=checkpoint.stack([t.state for t in trained]),
             config=config,
-            logged={name: _by_step([t.logged[name] for t in trained]) for name in self.settings.metrics},
+            logged={name: _by_step([t.logged[name] for t in trained]) for name in first.logged},
             steps=logged_steps(len(first.losses), self.settings.log_every),
             series=series,
             frozen_unchanged=all(t.frozen_unchanged for t in trained) if self.freeze else None,
             diverged=diverged,
         )
+
+    def _measured(self, label: str, data: dict[str, Any], trained: list[Trained]) -> Measured:
+        """The numbers of one set at the end."""
+        return Measured(
+            model=self.settings.model,
+            data=data,
+            values={name: [t.values[_at(label, name)] for t in trained] for name in self.settings.metrics},
+            n=len(trained[0].splits[label]),
+            digests=[t.splits[label].digest for t in trained],
+            loss=self.loss_name,
+            dtype=self.settings.dtype,
+            seeds=self.work.seeds,
+        )
+
+
+def _at(label: str, metric: str) -> str:
+    """The key of a metric of a set among what is logged."""
+    return f"{label}.{metric}" if label else metric
 
 
 def _by_step(by_seed: list[list[Value]]) -> list[list[Value]]:
@@ -297,9 +329,15 @@ class _Group:
         settings, device = stage.settings, stage.work.device
         self.feed = make_feed([d.train for d in self.datasets], seeds, settings.batch, device, stage.dtype)
         self.steps = settings.steps or self.feed.steps(settings.epochs or 0)
+        self.judged = [{"": data} | stage.build_sets(seed) for data, seed in zip(self.datasets, seeds, strict=True)]
         functions = metric_functions(settings.metrics, loss_function(stage.loss_name))
-        self.measures = [Measure(functions, d, d.test, device, stage.dtype) for d in self.datasets]
-        self.logged: list[dict[str, list[Value]]] = [{name: [] for name in functions} for _ in seeds]
+        self.measures = [
+            {label: Measure(functions, data, data.test, device, stage.dtype) for label, data in judged.items()}
+            for judged in self.judged
+        ]
+        self.logged: list[dict[str, list[Value]]] = [
+            {_at(label, name): [] for label in self.judged[0] for name in functions} for _ in seeds
+        ]
 
     def train(self) -> list[Trained]:
         """Run the loop, from a kept state if there is one."""
@@ -312,6 +350,7 @@ class _Group:
             loss_function(self.stage.loss_name, **smoothing),
             settings.optim,
             self.steps,
+            gradient=self._population() if getattr(settings, "population", False) else None,
             frozen=self.still.parameters,
             log_every=log_interval(self.steps, settings.log_every),
             measure=self._measure,
@@ -326,9 +365,14 @@ class _Group:
         return [self._trained(index, models[index], result) for index in range(len(self.seeds))]
 
     def _measure(self, step: int) -> None:
-        for model, measure, logged in zip(self.replicas.singles(), self.measures, self.logged, strict=True):
-            for name, value in measure(model).items():
-                logged[name].append(value)
+        for model, measures, logged in zip(self.replicas.singles(), self.measures, self.logged, strict=True):
+            for label, measure in measures.items():
+                for name, value in measure(model).items():
+                    logged[_at(label, name)].append(value)
+
+    def _population(self) -> population.PopulationGradient:
+        truths = [data.structure for data in self.datasets]
+        return population.PopulationGradient(truths, self.stage.work.device, self.stage.dtype)
 
     def _save(self, state: State) -> None:
         tensors, plain = state.plain()
@@ -352,8 +396,7 @@ class _Group:
             named=_named(model),
             named_at_start=self.at_start[index],
             structure=data.structure,
-            n=len(data.test),
-            digest=data.test.digest,
+            splits={label: judged.test for label, judged in self.judged[index].items()},
             filled=self.filled[index],
             frozen_unchanged=self.still.unchanged() if self.stage.freeze else None,
             diverged=at._asdict() if at else None,

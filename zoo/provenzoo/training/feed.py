@@ -100,12 +100,12 @@ class Feed:
 
 
 AHEAD_BYTES = 2**20
-"""Batches of this size or more are drawn ahead, in threads beside those of the recipe's `threads`.
+"""Blocks of this size or more are drawn ahead, in threads beside those of the recipe's `threads`.
 
 A generator's numbers come from one core, and drawing takes longer than a step on them.
 """
 AHEAD = 2
-"""How many batches are drawn ahead."""
+"""How many blocks are drawn ahead."""
 
 
 class FreshFeed:
@@ -122,6 +122,8 @@ class FreshFeed:
         self.seeds = tuple(seeds)
         self.batch_size = batch
         self._streams, self._device, self._dtype = streams, device, dtype
+        self._block = streams[0].block
+        self._held: tuple[int, tuple[Tensor, Tensor] | None] = (-1, None)
         self._drawer: ThreadPoolExecutor | None = None
         self._ahead: dict[int, Future[tuple[Tensor, Tensor]]] = {}
 
@@ -131,18 +133,29 @@ class FreshFeed:
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Inputs `[B, ...]` and targets `[B, ...]` of any step; with several seeds `[R, B, ...]`."""
-        inputs, targets = self._ahead.pop(step).result() if step in self._ahead else self._draw(step)
+        block, at = divmod(step, self._block)
+        held, drawn = self._held
+        if held != block or drawn is None:
+            drawn = self._next(block)
+            self._held = (block, drawn)
+        inputs, targets = (
+            part.narrow(int(len(self.seeds) > 1), at * self.batch_size, self.batch_size) for part in drawn
+        )
+        return inputs.to(self._device, self._dtype), as_dtype(targets, self._device, self._dtype)
+
+    def _next(self, block: int) -> tuple[Tensor, Tensor]:
+        inputs, targets = self._ahead.pop(block).result() if block in self._ahead else self._draw(block)
         if inputs.nbytes >= AHEAD_BYTES:
             threads = torch.get_num_threads()
             self._drawer = self._drawer or ThreadPoolExecutor(
                 AHEAD, initializer=torch.set_num_threads, initargs=(threads,)
             )
-            coming = range(step + 1, step + 1 + AHEAD)
-            self._ahead = {s: self._ahead.get(s) or self._drawer.submit(self._draw, s) for s in coming}
-        return inputs.to(self._device, self._dtype), as_dtype(targets, self._device, self._dtype)
+            coming = range(block + 1, block + 1 + AHEAD)
+            self._ahead = {b: self._ahead.get(b) or self._drawer.submit(self._draw, b) for b in coming}
+        return inputs, targets
 
-    def _draw(self, step: int) -> tuple[Tensor, Tensor]:
-        drawn = [stream.draw(step, self.batch_size) for stream in self._streams]
+    def _draw(self, block: int) -> tuple[Tensor, Tensor]:
+        drawn = [stream.draw(block, self._block * self.batch_size) for stream in self._streams]
         if len(drawn) == 1:
             return drawn[0]
         inputs, targets = zip(*drawn, strict=True)

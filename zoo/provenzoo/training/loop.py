@@ -43,6 +43,7 @@ def train(
     optim: Optim,
     steps: int,
     *,
+    gradient: Callable[[nn.Module], Tensor] | None = None,
     frozen: Iterable[str] = (),
     log_every: int | None = None,
     measure: Callable[[int], None] | None = None,
@@ -54,6 +55,7 @@ def train(
 ) -> Result:
     """Train the replicas in place.
 
+    `gradient` sets the parameters' gradients and gives the losses `[...]`, in the place of feed and loss.
     `frozen` parameters, by name, stay as they are. `measure(step)` is called in eval mode, without gradients,
     at step 0, every `log_every` steps and at the end. `save` is given the state every `save_seconds`, when
     `stop()` becomes true (then training ends) and at the end; with `resume` it goes on from there, and what
@@ -64,7 +66,7 @@ def train(
     though not their measurements. Everything frozen is a ZooError.
     """
     freeze(replicas.module, frozen)
-    training = _Training(replicas, feed, loss, optim, steps)
+    training = _Training(replicas, feed, loss, optim, steps, gradient)
     if resume:
         training.restore(resume)
     with _own_draws(replicas.device), progress or contextlib.nullcontext():
@@ -111,8 +113,17 @@ def _run(
 class _Training:
     """A training after `done` steps: everything that changes as it goes on."""
 
-    def __init__(self, replicas: Replicas, feed: AnyFeed, loss: Loss, optim: Optim, steps: int) -> None:
+    def __init__(
+        self,
+        replicas: Replicas,
+        feed: AnyFeed,
+        loss: Loss,
+        optim: Optim,
+        steps: int,
+        gradient: Callable[[nn.Module], Tensor] | None,
+    ) -> None:
         self.replicas, self.module, self.feed, self.loss = replicas, replicas.module, feed, loss
+        self.gradient = gradient or self._backward
         self.optim, self.steps, self.done = optim, steps, 0
         self.optimiser = optimisers.build(optim, self.module, replicas.stacked)
         self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
@@ -131,11 +142,7 @@ class _Training:
 
     def advance(self) -> None:
         """One step of the optimiser."""
-        inputs, targets = self.feed.batch(self.done)
-        for parameter in self.parameters:
-            parameter.grad = None
-        value = self._loss(inputs, targets)
-        value.backward(torch.ones_like(value) if self.replicas.stacked else None)
+        value = self.gradient(self.module)
         if self.optim.own.normalised:
             optimisers.normalise_gradients(self.parameters, self.replicas.stacked)
         if self.optim.clip:
@@ -147,6 +154,15 @@ class _Training:
         self.optimiser.step()
         self._pending.append(value.detach())
         self.done += 1
+
+    def _backward(self, module: nn.Module) -> Tensor:
+        """The loss of the step's batch, and its gradients by autograd."""
+        inputs, targets = self.feed.batch(self.done)
+        for parameter in self.parameters:
+            parameter.grad = None
+        value = self._loss(inputs, targets)
+        value.backward(torch.ones_like(value) if self.replicas.stacked else None)
+        return value
 
     def _loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """One number a replica; a model that draws (dropout) does so from (seed, "step", step).

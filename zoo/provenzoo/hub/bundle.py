@@ -1,0 +1,160 @@
+"""What of a run is published: weights, config, card, record, figures and licence, and nothing else."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import CommitOperationAdd
+
+from provenzoo import checkpoint
+from provenzoo.content import own_content
+from provenzoo.errors import UsageError, ZooError
+from provenzoo.hub.seeds import default_seed, one_of
+from provenzoo.hub.timm_fields import timm_fields
+from provenzoo.plain import did_you_mean, read_json, walk
+from provenzoo.report import RunView, StageView
+from provenzoo.report.figures import drawn
+
+Saved = tuple[dict[str, Any], checkpoint.State]
+"""A checkpoint's config and tensors."""
+LICENSE, LICENSE_TEXT = "apache-2.0", "apache-2.0.txt"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A stage of a run, ready to leave. `files` has all but the card, by path in the repository."""
+
+    view: RunView
+    stage: StageView
+    config: dict[str, Any]
+    files: dict[str, CommitOperationAdd]
+    figures: dict[Path, str] = field(default_factory=dict)
+    """A figure's file -> its path in the repository."""
+
+
+def bundle(run: Path, stage: str | None = None, seed: int | None = None) -> Bundle:
+    """Gather what is published of a run: the stage that is named or that its recipe's `publish` names."""
+    view = RunView.read(run)
+    if view.record["status"] != "complete":
+        raise ZooError(f"{run}: the run is {view.record['status']}; finish it with `provenzoo run` first")
+    chosen = choose(view, stage)
+    figures = {figure.path: _figure_name(view, figure.path) for figure in drawn(view)}
+    names = ["config.json", "model.safetensors", "README.md", "run.json", "LICENSE", *sorted(figures.values())]
+    weights = _weights(chosen)
+    config, tensors = _checkpoint(view, chosen, seed)
+    whole = config["digest"] == chosen.config["digest"] and config.get("layout") != "single"
+    teachers, config = _teachers(view, config)
+    names += [f"{folder}/{name}" for folder in teachers for name in ("config.json", "model.safetensors")]
+    config["files"] = sorted(names)
+    sources: dict[str, bytes | Path] = {
+        "config.json": _json(config),
+        "run.json": view.path / "run.json",
+        "LICENSE": own_content() / "cards" / LICENSE_TEXT,
+        **{name: path for path, name in figures.items()},
+        **({} if whole else {"model.safetensors": checkpoint.packed(tensors)}),
+    }
+    for folder, (theirs, taught) in teachers.items():
+        sources |= {f"{folder}/config.json": _json(theirs), f"{folder}/model.safetensors": checkpoint.packed(taught)}
+    files = {name: CommitOperationAdd(name, source) for name, source in sources.items()}
+    return Bundle(view, chosen, config, {"model.safetensors": weights, **files}, figures)
+
+
+def choose(view: RunView, wanted: str | None) -> StageView:
+    """The stage to publish; several candidates and none named is an error that lists them."""
+    trained = [stage for stage in view.stages if stage.trains and stage.complete]
+    names = [stage.name for stage in trained]
+    asked = wanted or view.recipe.get("publish")
+    found = [stage for stage in trained if asked in (stage.name, stage.base)] if asked else trained
+    if not found:
+        raise UsageError(f"{view.path}: no stage {asked!r} with a checkpoint{did_you_mean(str(asked), names)}")
+    if len(found) > 1:
+        raise UsageError(f"{view.path}: which stage? Name one with --stage: {', '.join(stage.name for stage in found)}")
+    return found[0]
+
+
+def _figure_name(view: RunView, path: Path) -> str:
+    parts = [part for part in path.relative_to(view.path).parts if part not in ("stages", "figures")]
+    return "figures/" + "-".join(parts).replace(" ", "-").replace("%", "-")
+
+
+# --- the checkpoint -----------------------------------------------------------------------------------------------
+
+
+def _checkpoint(view: RunView, stage: StageView, seed: int | None) -> Saved:
+    """The published config and tensors: of all seeds, or of the one that is asked for.
+
+    One seed of a model that timm can build has no replica dimension, so that timm can load it.
+    """
+    config = dict(stage.config)
+    tensors, _ = checkpoint.load(stage.path / "model.safetensors")
+    if seed is not None and seed not in config["seeds"]:
+        raise UsageError(f"{stage.name}: no seed {seed}; it has {', '.join(map(str, config['seeds']))}")
+    sets = dict(_sets(view, stage))
+    if seed is not None and len(config["seeds"]) > 1:
+        index = config["seeds"].index(seed)
+        tensors = {name: tensor[index : index + 1] for name, tensor in tensors.items()}
+        config["seeds"], sets = [seed], {where: one_of(entry, seed) for where, entry in sets.items()}
+        config["digest"] = checkpoint.digest(tensors)
+    config |= {"license": LICENSE, "sets": sets}
+    config["seed"], config["seed_is"] = default_seed(view, stage.name, config["seeds"])
+    if len(config["seeds"]) == 1 and (fields := timm_fields(config)):
+        config |= {"layout": "single", **fields}
+        tensors = {name: tensor[0] for name, tensor in tensors.items()}
+    return config, tensors
+
+
+def _weights(stage: StageView) -> CommitOperationAdd:
+    """A stage's weights; an error where they are not, byte for byte, those that the run wrote."""
+    file = CommitOperationAdd("model.safetensors", stage.path / "model.safetensors")
+    if file.upload_info.sha256.hex() != read_json(stage.path / "stage.json")["files"]["model.safetensors"]:
+        raise ZooError(f"{stage.path}: not the weights that were saved; `provenzoo run` makes them again")
+    return file
+
+
+def _sets(view: RunView, stage: StageView) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What was measured of a stage's checkpoint, by itself and by the stages that judge it: where -> entry."""
+    judges = [other for other in view.stages if not other.trains and other.complete and other.origin == stage.name]
+    for judge in (stage, *judges):
+        for label, entry in judge.metrics["sets"].items():
+            yield f"{judge.name}.{label}" if label else judge.name, entry
+
+
+def _json(data: Mapping[str, Any]) -> bytes:
+    return (json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+# --- teachers -----------------------------------------------------------------------------------------------------
+
+
+def _teachers(view: RunView, config: dict[str, Any]) -> tuple[dict[str, Saved], dict[str, Any]]:
+    """The checkpoints that a config's data is drawn from, each in a folder of its own, and the config that says so."""
+    stages = {stage.name: stage for stage in view.stages if stage.trains and stage.complete}
+    asked = [value for path, value in walk({"data": config["data"], "sets": config["sets"]}) if path.endswith(".from")]
+    folders: dict[str, str] = {}
+    for name in dict.fromkeys(str(value) for value in asked):
+        if name in stages:
+            folders[name] = f"teacher-{len(folders) + 1}" if folders else "teacher"
+    found = {folder: _checkpoint(view, stages[name], None) for name, folder in folders.items()}
+    for folder, (theirs, _) in found.items():
+        theirs["sets"] = {where: entry for where, entry in theirs["sets"].items() if not _has_teacher(entry)}
+        if _has_teacher(theirs):
+            raise ZooError(f"{folder}: a teacher that was itself taught cannot go along; publish it by itself")
+    return found, _pointing(config, folders)
+
+
+def _has_teacher(node: Mapping[str, Any]) -> bool:
+    return any(path.endswith(".from") for path, _ in walk({"data": node["data"]}))
+
+
+def _pointing(data: Any, folders: Mapping[str, str]) -> Any:
+    """The data with each `from: stage` as the folder that holds its checkpoint."""
+    if isinstance(data, list):
+        return [_pointing(item, folders) for item in data]
+    if not isinstance(data, dict):
+        return data
+    made = {key: _pointing(value, folders) for key, value in data.items()}
+    if data.get("from") in folders:
+        made["from"] = f"./{folders[data['from']]}"
+    return made

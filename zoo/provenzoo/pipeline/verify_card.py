@@ -1,0 +1,122 @@
+"""Verify what a published card says: its model-index, its table of results, and the claims about its checkpoint."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCard
+
+from provenzoo.errors import ZooError
+from provenzoo.pipeline.claims import Claim, Key, MetricPath, Table, judge
+from provenzoo.pipeline.run import summarise
+from provenzoo.pipeline.verify import COUNTED, TOLERANCE, Row, agree
+from provenzoo.settings import read
+from provenzoo.untrusted import check_size
+
+Numbers = dict[str, dict[str, list[Any]]]
+"""Where -> metric -> a number a seed."""
+_SIX, _FOUR, _TWO = 5e-6, 5e-4, 5e-2
+"""Half a unit of the last of so many digits, relative to the number."""
+
+
+def card_rows(file: Path, sets: dict[str, Any], again: Numbers) -> list[Row]:
+    """Every result that a card states, beside the recomputed one."""
+    check_size(file.name, file.stat().st_size, str(file.parent))
+    try:
+        card = ModelCard.load(file, ignore_metadata_errors=False)
+    except ValueError as error:
+        raise ZooError(f"{file}: its results cannot be read ({str(error).partition('.')[0]})") from None
+    return [*_index_rows(card, again), *_table_rows(card.text, sets, again)]
+
+
+def _index_rows(card: ModelCard, again: Numbers) -> Iterator[Row]:
+    """The model-index: means over seeds, told with six digits."""
+    for result in card.data.get("eval_results") or []:
+        where, metric, saved = str(result.dataset_config), result.metric_type, result.metric_value
+        values = again.get(where, {}).get(metric)
+        mean = summarise(values)["mean"] if values else None
+        tolerance = _SIX if metric in COUNTED else TOLERANCE
+        yield Row(f"card: {where}", metric, None, saved, mean, tolerance, agree(saved, mean, tolerance))
+
+
+def _table_rows(text: str, sets: dict[str, Any], again: Numbers) -> Iterator[Row]:
+    """The table of results, in the order of the sets: mean, least and greatest with four digits, spread with two."""
+    table = text.partition("## Results in and out of distribution")[2].partition("\n## ")[0]
+    lines = [
+        [cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.splitlines() if "|" in line
+    ]
+    stated = iter(lines[2:])
+    for where, entry in sets.items():
+        for metric in entry["values"]:
+            if any(isinstance(value, list) for value in entry["values"][metric]):
+                continue
+            cells = next(stated, None)
+            values = again.get(where, {}).get(metric)
+            if values is None:
+                continue
+            yield from _cell_rows(f"card: {where}", metric, cells or [], summarise(values))
+
+
+def _cell_rows(where: str, metric: str, cells: list[str], summary: dict[str, Any]) -> Iterator[Row]:
+    for index, (name, digits) in enumerate((("mean", _FOUR), ("std", _TWO), ("min", _FOUR), ("max", _FOUR)), start=2):
+        saved, tolerance = _number(cells[index]) if len(cells) > index else None, digits + TOLERANCE
+        missing = len(cells) <= index and summary[name] is not None
+        same = not missing and (agree(saved, summary[name], tolerance) or (name == "std" and _tiny(saved, summary)))
+        yield Row(where, f"{metric} ({name})", None, saved, summary[name], tolerance, same)
+
+
+def _tiny(saved: float | None, summary: dict[str, Any]) -> bool:
+    """Whether two spreads are both rounding beside the mean."""
+    limit = TOLERANCE * abs(summary["mean"] or 0.0)
+    return saved is not None and summary["std"] is not None and max(saved, summary["std"]) <= limit
+
+
+def _number(text: str) -> float | None:
+    """A number as a card writes it; None for the words of a replica that was not finite."""
+    plain = text.replace("\N{MINUS SIGN}", "-")
+    return float(plain) if re.fullmatch(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", plain) else None
+
+
+# --- claims -------------------------------------------------------------------------------------------------------
+
+
+def told_rows(file: Path, record: dict[str, Any]) -> Iterator[Row]:
+    """Each claim's value as the card's table tells it, beside that in run.json."""
+    claims = [claim for claim in record["claims"] if claim["value"] is not None]
+    table = ModelCard.load(file, ignore_metadata_errors=True).text.partition("## Claims")[2].partition("\n## ")[0]
+    lines = [line.split("|") for line in table.splitlines() if line.startswith("| ") and "holds if" not in line]
+    stated = [(_number(cells[3].strip()), "✅" in cells[1]) for cells in lines if len(cells) > 4]
+    for index, claim in enumerate(claims):
+        value, holds = stated[index] if index < len(stated) else (None, None)
+        same = agree(value, claim["value"], _FOUR) and holds is claim["holds"]
+        yield Row("card: claims", f"{claim['id']} (told)", None, value, claim["value"], _FOUR, same)
+
+
+def claim_rows(record: dict[str, Any], config: dict[str, Any], again: Numbers) -> tuple[list[Row], list[str]]:
+    """The claims that the recomputed numbers decide, and the names of those that need the whole run."""
+    table = _table(again)
+    rows, left = [], []
+    for told in record["claims"]:
+        node = {"holds": told["holds_if"]} | {key: told[key] for key in ("says", "source", "metric", "over")}
+        try:
+            [verdict] = judge({told["id"]: read(Claim, node, f"run.json: claims.{told['id']}")}, table)
+        except ZooError:
+            verdict = None
+        if verdict is None or verdict.matches != told["matches"] or record["seeds"] != len(config["seeds"]):
+            left.append(told["id"])
+            continue
+        same = verdict.holds == told["holds"] and agree(told["value"], verdict.value, TOLERANCE)
+        rows.append(Row("card: claims", told["id"], None, told["value"], verdict.value, TOLERANCE, same))
+    return rows, left
+
+
+def _table(again: Numbers) -> Table:
+    table: Table = {}
+    for where, metrics in again.items():
+        for metric, values in metrics.items():
+            if not any(isinstance(value, list) for value in values):
+                path = MetricPath.parse(f"{where}.{metric}")
+                labels = tuple((path.labels or {}).items())
+                table[Key(path.stage, labels, path.set, metric, None)] = values
+    return table

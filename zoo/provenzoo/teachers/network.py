@@ -1,0 +1,93 @@
+"""Checkpoints as teachers: a kept ground truth, the first layer of a trained CNN, or any registered model."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from provenzoo import components
+from provenzoo.draws import seeded
+from provenzoo.errors import ZooError
+from provenzoo.fetch import Checkpoint
+from provenzoo.models.bilinear import Bilinear
+from provenzoo.models.load import restore
+from provenzoo.models.pooled_cnn import PooledCNN
+from provenzoo.plain import did_you_mean
+from provenzoo.teachers.base import BilinearTeacher, Teacher
+
+
+class FirstLayer(BilinearTeacher):
+    """The convolution and average pooling of a trained `pooled-cnn` (Sec. 4.2), with the activation that follows it.
+
+    `from` names the stage or checkpoint that trained it; `layer` is the convolution's name in it.
+    """
+
+    def __init__(self, *, checkpoint: Checkpoint | None = None, seed: int = 0, layer: str = "conv") -> None:
+        if checkpoint is None:
+            raise ZooError("first-layer: `from` is needed: the stage or checkpoint that trained the network")
+        network = restore(checkpoint, seed)
+        if not isinstance(network, PooledCNN) or layer != "conv":
+            name = checkpoint.config["model"]["name"]
+            raise ZooError(f"first-layer: {checkpoint.reference} ({name}) has no pooled convolution {layer!r}")
+        truth = network.named_tensors()
+        super().__init__(truth["value"], truth["attention"], network.activation, network.leak)
+        self.law += (checkpoint.config["digest"],)
+
+
+class Saved(BilinearTeacher):
+    """A teacher whose ground truth was kept as a checkpoint of the model `bilinear`; `from` names it."""
+
+    def __init__(self, *, checkpoint: Checkpoint | None = None, seed: int = 0) -> None:
+        if checkpoint is None:
+            raise ZooError("bilinear: `from` is needed: the checkpoint that holds the teacher")
+        model = restore(checkpoint, seed)
+        if not isinstance(model, Bilinear):
+            raise ZooError(f"bilinear: {checkpoint.reference} holds a {checkpoint.config['model']['name']}, no teacher")
+        super().__init__(model.value.detach(), model.attention.detach(), model.activation, model.leak)
+        self.law += (checkpoint.config["digest"],)
+
+
+class Network(Teacher):
+    """A registered model as teacher: its outputs, or those of its submodule `layer`.
+
+    Its weights are those that `from` names, or fresh ones of `model: {name: ..., argument: ...}`, drawn by (seed,
+    "teacher"). Its ground truth is not known.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        checkpoint: Checkpoint | None = None,
+        model: dict[str, Any] | None = None,
+        layer: str | None = None,
+    ) -> None:
+        if (checkpoint is None) == (model is None):
+            raise ZooError("network: either `from` (a stage or checkpoint) or `model` is needed, not both")
+        self.network = restore(checkpoint, seed) if checkpoint else _fresh(model or {}, seed)
+        self.network.eval().requires_grad_(False)
+        self.layer = _submodule(self.network, layer) if layer else None
+        self.law = (checkpoint.config["digest"] if checkpoint else str(model), layer)
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            if self.layer is None:
+                return self.network(inputs)
+            held: list[Tensor] = []
+            hook = self.layer.register_forward_hook(lambda *call: held.append(call[-1]))
+            with hook:
+                self.network(inputs)
+            return held[0]
+
+
+def _fresh(node: dict[str, Any], seed: int) -> nn.Module:
+    bound = components.check("models", node, "network.model")
+    with seeded(seed, "teacher"):
+        return bound.build(seed=seed)
+
+
+def _submodule(network: nn.Module, name: str) -> nn.Module:
+    known = dict(network.named_modules())
+    if name not in known:
+        raise ZooError(f"network: no layer {name!r}{did_you_mean(name, known)}")
+    return known[name]
