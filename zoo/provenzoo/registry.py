@@ -145,7 +145,7 @@ def broken_entries() -> list[str]:
         for kind in KINDS:
             for name, file in _files(source, kind):
                 try:
-                    read = _read_entry(kind, name, source.origin, file)
+                    read = _read_entry(kind, name, source.origin, file, file.stat().st_mtime_ns)
                     _ = read.load() if kind != "checkpoints" else None
                 except ZooError as error:
                     text = str(error)

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from provenzoo.datasets.base import SPLITS, Dataset, Split, SplitName
 from provenzoo.draws import generator
 from provenzoo.models.base import Groups, Model
+from provenzoo.teachers.base import Teacher
 
 Count = Annotated[int, Field(ge=1)]
 
 
-class Teacher:
+class Direction(Teacher):
     """A unit vector `direction` `[D]`, drawn by (seed, "direction")."""
 
     def __init__(self, *, seed: int = 0, features: Count = 8) -> None:
@@ -22,8 +23,11 @@ class Teacher:
 
     @property
     def truth(self) -> dict[str, Tensor]:
-        """What a student should find."""
         return {"direction": self.direction}
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """`[B, D] -> [B]`: the part along the direction."""
+        return inputs @ self.direction
 
 
 class HalfSpace(Dataset):
@@ -35,7 +39,7 @@ class HalfSpace(Dataset):
 
     @property
     def shapes(self) -> dict[str, int]:
-        return {"features": len(self.teacher.direction), "num_classes": 2}
+        return {"features": len(self.teacher.truth["direction"]), "num_classes": 2}
 
     @property
     def class_names(self) -> list[str]:
@@ -47,8 +51,8 @@ class HalfSpace(Dataset):
 
     def prepare(self, split: SplitName) -> Split:
         draws = generator(self.seed, "points", SPLITS.index(split))
-        points = torch.randn(self.counts[split], len(self.teacher.direction), generator=draws)
-        return Split(points, (points @ self.teacher.direction > 0).long())
+        points = torch.randn(self.counts[split], self.shapes["features"], generator=draws)
+        return Split(points, (self.teacher(points) > 0).long())
 
 
 class Linear(Model, nn.Module):

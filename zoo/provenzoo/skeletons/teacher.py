@@ -7,9 +7,10 @@ from pydantic import Field
 from torch import Tensor
 
 from provenzoo.draws import generator
+from provenzoo.teachers.base import Teacher
 
 
-class MySkeleton:
+class MySkeleton(Teacher):
     """A unit vector `value` `[D]`, drawn by (seed, "teacher"); a data set takes it as an argument."""
 
     def __init__(self, *, seed: int = 0, features: Annotated[int, Field(ge=1)] = 8) -> None:
