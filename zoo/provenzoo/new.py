@@ -34,7 +34,7 @@ def new(kind: str, name: str, into: str | Path = ".") -> list[Path]:
 def _files(kind: str, name: str) -> dict[str, str]:
     """What is written, by the skeleton that it is made from."""
     module = _module(kind, name)
-    test = {f"tests/test_{module}.py": f"test_{kind}.py"}
+    test = {f"tests/test_{module}.py": f"test_{kind}.py.txt"}
     if kind == "recipe":
         return {f"pipelines/{name}.yaml": "recipe.yaml", **test}
     return {f"registry/{kind}s/{name}.yaml": f"{kind}.yaml", f"{module}.py": f"{kind}.py", **test}
