@@ -264,7 +264,7 @@ def test_drawing_twice_gives_the_same_bytes(run: Path) -> None:
     [
         (
             {"kind": "curvs", "stage": "pretrain"},
-            "figures.it.kind: must be 'curves', 'overlay', 'bars', 'lines', 'encodings', 'attention', 'association' or",
+            "figures.it.kind: must be 'curves', 'overlay', 'bars', 'lines', 'columns', 'encodings', 'attention',",
         ),
         ({"kind": "bars", "stage": "evaluat"}, "figures.it: no stage 'evaluat'; did you mean 'evaluate'?"),
         (

@@ -221,7 +221,7 @@ TAUGHT: dict[str, Any] = {
         "teacher": RECIPE["stages"]["train"] | SHORT,
         "student": RECIPE["stages"]["train"]
         | SHORT
-        | {"data": {"name": "taught", "teacher": {"name": "first-layer", "from": "teacher", "layer": "body.0"}}},
+        | {"data": {"name": "toy-taught", "teacher": {"name": "toy-layer", "from": "teacher", "layer": "body.0"}}},
         "judge": {
             "stage": "evaluate",
             "from": "student",
@@ -235,8 +235,8 @@ TAUGHT: dict[str, Any] = {
 @pytest.fixture
 def taught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_registered", {})
-    provenzoo.register("teachers", "first-layer")(Teacher)
-    provenzoo.register("datasets", "taught")(Taught)
+    provenzoo.register("teachers", "toy-layer")(Teacher)
+    provenzoo.register("datasets", "toy-taught")(Taught)
 
 
 @pytest.mark.usefixtures("taught")
@@ -249,7 +249,7 @@ def test_data_with_a_trained_teacher_runs_resumes_and_verifies(tmp_path: Path) -
     provenzoo.run(file, out=run)
     assert_same_run(run, whole)
     teacher = read_json(run / "stages/student/config.json")["data"]["teacher"]
-    assert teacher == {"name": "first-layer", "from": "teacher", "layer": "body.0"}
+    assert teacher == {"name": "toy-layer", "from": "teacher", "layer": "body.0"}
     assert provenzoo.verify(run).holds and provenzoo.verify(run / "stages/judge").holds
 
     abroad = {"judge": TAUGHT["stages"]["judge"] | {"from": f"local:{run / 'stages' / 'student'}"}}
@@ -262,6 +262,6 @@ def test_data_with_a_trained_teacher_runs_resumes_and_verifies(tmp_path: Path) -
 
 @pytest.mark.usefixtures("taught")
 def test_outside_of_a_run_a_teacher_comes_from_a_folder(reference: Path) -> None:
-    teacher = {"name": "first-layer", "from": f"local:{reference / 'stages' / 'train'}"}
-    data: Any = provenzoo.create_dataset("taught", seed=1, teacher=teacher)
+    teacher = {"name": "toy-layer", "from": f"local:{reference / 'stages' / 'train'}"}
+    data: Any = provenzoo.create_dataset("toy-taught", seed=1, teacher=teacher)
     assert torch.equal(data.teacher.weight, weights(reference)["body.0.weight"][1])

@@ -53,6 +53,7 @@ _WORDS = {  # pydantic's kinds of error in a reader's words
     "model_type": "must be a mapping",
     "dict_type": "must be a mapping",
     "list_type": "must be a list",
+    "tuple_type": "must be a list",
     "string_type": "must be text",
     "int_type": "must be a whole number",
     "float_type": "must be a number",

@@ -138,7 +138,8 @@ def _unpack(packed: bytes, folder: Path) -> None:
     """Put a folder that was sent in the place of another."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as beside:
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-            tar.extractall(Path(beside, "run"), filter="data")
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.0 to 3.11.3 have none
+            tar.extractall(Path(beside, "run"))
         shutil.rmtree(folder)
         os.replace(Path(beside, "run"), folder)
 
