@@ -36,7 +36,9 @@ PY
 
 mkdir "$work/tests"
 cp -- pyproject.toml "$work/"
-cp -- tests/conftest.py tests/small_run.py tests/awkward.py "$work/tests/"
+for file in tests/*.py; do
+    [[ $file == tests/test_* ]] || cp -- "$file" "$work/tests/"
+done
 for name in "${CORE[@]}"; do
     cp -- "tests/test_$name.py" "$work/tests/"
 done
