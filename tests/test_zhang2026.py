@@ -114,7 +114,7 @@ def test_the_recipe_on_garments_at_a_reduced_budget(tmp_path):
 
 def test_images_that_are_nowhere_are_told_before_anything_runs(tmp_path, monkeypatch):
     monkeypatch.setattr("provenzoo.datasets.mnist.SYSTEM", tmp_path / "none")
-    monkeypatch.setattr("provenzoo.datasets.mnist._cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr("provenzoo.datasets.places.cache", lambda: tmp_path / "cache")
     chosen, left_out = select("zhang2026/*mnist*")
     assert chosen == [] and "looked for its four idx files in" in left_out["zhang2026/mnist"]
 
