@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from provenzoo import create_model, create_teacher
+from provenzoo.errors import ZooError
 from provenzoo.metrics import population as exact
 from provenzoo.metrics.recovery import half_squared_error
 from provenzoo.models.activations import slope_of
@@ -121,3 +122,12 @@ def test_descent_keeps_the_pattern_of_lemma_d2_and_reaches_the_tail():
     assert scale.std() < 1e-12 and logits[mask].std() < 1e-10 and logits[~mask].std() < 1e-10
     law = 2 * (6 - 2) * 6 / (4 * rate * steps)
     assert closed_form(student, truth).item() / law == pytest.approx(1, abs=0.1)
+
+
+def test_a_student_of_another_activation_than_its_teachers_is_refused():
+    _, truth = pair("relu")
+    student, _ = pair("identity")
+    gradient = PopulationGradient([truth], "cpu", torch.float64)
+    gradient.check(pair("relu")[0])
+    with pytest.raises(ZooError, match="teacher's activation"):
+        gradient.check(student)

@@ -372,7 +372,9 @@ class _Group:
 
     def _population(self) -> population.PopulationGradient:
         truths = [data.structure for data in self.datasets]
-        return population.PopulationGradient(truths, self.stage.work.device, self.stage.dtype)
+        gradient = population.PopulationGradient(truths, self.stage.work.device, self.stage.dtype)
+        gradient.check(self.replicas.module)
+        return gradient
 
     def _save(self, state: State) -> None:
         tensors, plain = state.plain()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from provenzoo.errors import UsageError
+from provenzoo.errors import UsageError, ZooError
 from provenzoo.models.one_layer import PositionAttention
 
 NEEDED = {
@@ -37,12 +37,19 @@ class PopulationGradient:
             torch.stack([truth[name] for truth in truths]).to(device, dtype)
             for name in ("true_value", "true_attention", "true_slope")
         )
+        self.slopes = slope
         line, fold = (1 + slope[:, None, None]) / 2, (1 - slope[:, None, None]) / 2
         self.line, self.power, self.bend = line, line**2 + fold**2, fold**2 * 2 / math.pi
         self.bent = bool(fold.any())
         columns = self.attention.square().sum(-2, keepdim=True)
         self.b = self.value.square().sum(-1, keepdim=True) * columns
         self.constant = (self.power * self.b).sum((-2, -1)) / 2
+
+    def check(self, student: nn.Module) -> None:
+        """Refuse a student whose activation is not its teacher's: the closed form is for one activation."""
+        assert isinstance(student, PositionAttention)
+        if not torch.allclose(self.slopes, torch.full_like(self.slopes, student.slope)):
+            raise ZooError("`population: true` needs a student with its teacher's activation; give both the same")
 
     def __call__(self, student: nn.Module) -> Tensor:
         """The loss `[]`, or `[R]` of stacked replicas; parameters' `grad` are set."""
