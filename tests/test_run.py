@@ -15,8 +15,8 @@ import provenzoo
 from provenzoo import checkpoint, plain
 from provenzoo.errors import ZooError
 from provenzoo.plain import read_json
-from provenzoo.stages.train import Still
 from provenzoo.training import loop
+from provenzoo.training.frozen import Still
 
 pytestmark = pytest.mark.usefixtures("no_report")
 

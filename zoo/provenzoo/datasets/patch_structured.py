@@ -1,25 +1,20 @@
 """Patches with spatial structure: Assumption 1 of Jelassi, Sander, Li 2022 (arXiv:2210.09221)."""
 
 import math
-from functools import cached_property
 from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from provenzoo.datasets.base import SPLITS, Dataset, Recent, Split, SplitName, Stream, law_digest
-from provenzoo.datasets.partition import Partition, make_partition
+from provenzoo.datasets.partition import Partition
+from provenzoo.datasets.patches import Count, Index, Patches
 from provenzoo.draws import generator
 
-Count = Annotated[int, Field(ge=1)]
-Index = Annotated[int, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
-TESTS = Recent()
 
-
-class PatchStructured(Dataset):
+class PatchStructured(Patches):
     """Points of D patches in L sets of C, one of which, the signal set, tells the label.
 
     Of a point `X` `[D, d]` with label y = +1 or -1, each patch is X_j = delta_j w* + xi_j. In the signal set, drawn
@@ -29,10 +24,8 @@ class PatchStructured(Dataset):
 
     `partition` and `draw` choose the sets, `feature` one of the seed's features, `samples` the size of the training set
     (none: a fresh batch every step). Labels and deltas come from one generator, the noise from another, so that
-    `patch-counts` has the same deltas. `structure` holds `partition` `[L, C]` and `feature` `[d]`.
+    `patch-counts` has the same deltas.
     """
-
-    loss = "logistic"
 
     def __init__(
         self,
@@ -49,26 +42,10 @@ class PatchStructured(Dataset):
         samples: Count | None = None,
         test: Count = 10_000,
     ) -> None:
-        self.seed, self.q, self.feature_index = seed, q, feature
-        self.dim = patches if dim is None else dim
-        self.sigma = noise / math.sqrt(self.dim)
-        self.partition = make_partition(partition, patches, set_size, seed, draw)
-        self.samples, self.test_size = samples, test
-        self._args = (patches, self.dim, set_size, q, str(partition), draw, feature, noise, test)
-
-    @property
-    def shapes(self) -> dict[str, int]:
-        return {"patches": self.partition.numel(), "dim": self.dim, "set_size": self.partition.shape[1]}
-
-    @cached_property
-    def feature(self) -> Tensor:
-        """w*, a unit vector `[d]` drawn by (seed, "feature", feature)."""
-        drawn = torch.randn(self.dim, generator=generator(self.seed, "feature", self.feature_index))
-        return drawn / drawn.norm()
-
-    @property
-    def structure(self) -> dict[str, Tensor]:
-        return {"partition": self.partition, "feature": self.feature}
+        dim = patches if dim is None else dim
+        law = (patches, dim, set_size, q, str(partition), draw, feature, noise, test)
+        super().__init__(seed, patches, dim, set_size, partition, draw, feature, samples, test, law)
+        self.q, self.sigma = q, noise / math.sqrt(dim)
 
     def labelling_function(self, inputs: Tensor) -> Tensor:
         """f(X) = sum over sets of z where |z| > 0.9 C, z = sum over the set of <w*, X_i>: `[..., D, d] -> [...]`.
@@ -80,21 +57,7 @@ class PatchStructured(Dataset):
     def _threshold(self, sums: Tensor) -> Tensor:
         return torch.where(sums.abs() > 0.9 * self.partition.shape[1], sums, 0.0).sum(-1)
 
-    def stream(self) -> Stream | None:
-        return Stream(lambda step, size: self._points(size, "fresh", step)) if self.samples is None else None
-
-    def prepare(self, split: SplitName) -> Split:
-        if split == "test":
-            return TESTS.get((type(self), self.seed, *self._args), lambda: self._split("test", self.test_size))
-        return self._split("train", self.samples or self.test_size)
-
-    def _split(self, split: SplitName, size: int) -> Split:
-        inputs, labels = self._points(size, split, SPLITS.index(split))
-        made_from = law_digest(type(self).__name__, self.seed, split, *self._args, size, drawn=labels)
-        return Split(inputs, labels, named={"labelling": self.labelling_function(inputs)}, made_from=made_from)
-
-    def _points(self, size: int, purpose: str, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs `[N, D, d]` and labels `[N]`, +1 or -1."""
+    def points(self, size: int, purpose: str, step: int) -> tuple[Tensor, Tensor]:
         deltas, labels = self.deltas(size, purpose, step)
         noise = generator(self.seed, f"{purpose} noise", step, self.feature_index)
         inputs = torch.randn(size * deltas.shape[1], self.dim, generator=noise).mul_(self.sigma)
@@ -124,7 +87,7 @@ class PatchCounts(PatchStructured):
     def shapes(self) -> dict[str, int]:
         return {"patches": self.partition.numel(), "set_size": self.partition.shape[1]}
 
-    def _points(self, size: int, purpose: str, step: int) -> tuple[Tensor, Tensor]:
+    def points(self, size: int, purpose: str, step: int) -> tuple[Tensor, Tensor]:
         deltas, labels = self.deltas(size, purpose, step)
         by_set = deltas[:, self.partition]
         return torch.stack([(by_set > 0).sum(-1), (by_set < 0).sum(-1)], -1).float(), labels

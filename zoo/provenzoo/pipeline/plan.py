@@ -15,7 +15,7 @@ from provenzoo.pipeline.claims import Key, Table, judge
 from provenzoo.pipeline.points import Point, expand, order
 from provenzoo.pipeline.recipe import Recipe, compose, plain_recipe
 from provenzoo.plain import did_you_mean, digest
-from provenzoo.report.figure import OF_TRAINING, Figure, covers, labels_along, numbers_along
+from provenzoo.report.figure import OF_ANY, Figure, covers, labels_along, numbers_along
 from provenzoo.settings import read
 
 
@@ -64,7 +64,7 @@ class Plan:
         """Check what a figure says of one of its stages: points, kind, metrics and axis."""
         points = [point for point in self.points if covers(stage, point.name)]
         first = points[0] if points else self._named(stage, f"{where}: no stage", self.points)
-        if figure.kind in OF_TRAINING and not first.kind.trains:
+        if figure.kind not in OF_ANY and not first.kind.trains:
             raise ZooError(f"{where}: {figure.kind} shows a training, and {first.stage} only evaluates")
         if figure.kind == "dynamics" and len(points) > 1:
             raise ZooError(f"{where}: {stage} has {len(points)} points, such as {first.name}; name one of them")

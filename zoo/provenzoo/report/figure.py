@@ -12,19 +12,8 @@ from provenzoo.settings import Settings
 
 Scale = Literal["linear", "log"]
 
-OF_TRAINING = (
-    "curves",
-    "overlay",
-    "encodings",
-    "attention",
-    "association",
-    "dynamics",
-    "rates",
-    "scores",
-    "weights",
-    "regions",
-)
-"""Kinds that show what a stage with a training leaves."""
+OF_ANY = ("bars", "lines", "columns")
+"""Kinds that show what any stage measures; the others show what a stage with a training leaves."""
 DYNAMICS = ("alpha", "gamma", "rho")
 """The logged metrics that `dynamics` draws."""
 

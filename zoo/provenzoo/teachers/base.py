@@ -46,9 +46,6 @@ class BilinearTeacher(Teacher):
         self.slope = slope_of(activation, leak)
         self.law = (type(self).__name__, list(value.shape), self.slope)
 
-    law: tuple[Any, ...] = ()
-    """What tells the teacher from others, for the digest of its data; its arguments or its weights' digest."""
-
     @property
     def truth(self) -> dict[str, Tensor]:
         return {"value": self.value, "attention": self.attention, "slope": self.value.new_tensor(self.slope)}
