@@ -12,7 +12,8 @@ from provenzoo.draws import derive, generator
 from provenzoo.errors import ZooError
 
 Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 TESTS = Recent()
 
@@ -39,7 +40,7 @@ class LinearRegressionPrompts(Dataset):
         n: Count,
         dim: Count = 10,
         layout: Literal["prompts", "gram"] = "prompts",
-        covariance: list[list[float]] | None = None,
+        covariance: list[list[Finite]] | None = None,
         spectrum: list[Positive] | None = None,
         rotate: bool = False,
         weights: Literal["matched", "identity"] = "matched",
@@ -61,9 +62,11 @@ class LinearRegressionPrompts(Dataset):
     def _covariance(self, covariance: list[list[float]] | None, spectrum: list[float] | None, rotate: bool) -> Tensor:
         if covariance is not None and spectrum is not None:
             raise ZooError("linear-regression-prompts: `covariance` or `spectrum`, not both")
+        if rotate and spectrum is None:
+            raise ZooError("linear-regression-prompts: `rotate` turns a `spectrum`; write one, or leave it out")
         if covariance is not None:
             return _checked(covariance, self.dim)
-        eigenvalues = torch.tensor(spectrum or [1.0] * self.dim, dtype=torch.float64)
+        eigenvalues = torch.tensor([1.0] * self.dim if spectrum is None else spectrum, dtype=torch.float64)
         if len(eigenvalues) != self.dim:
             raise ZooError(f"linear-regression-prompts: spectrum has {len(eigenvalues)} values, but dim is {self.dim}")
         if not rotate:
@@ -145,9 +148,13 @@ def _checked(rows: list[list[float]], dim: int) -> Tensor:
     """A written covariance; one of another size, not symmetric or not positive definite is a ZooError."""
     sizes = sorted({len(rows), *map(len, rows)})
     if sizes != [dim]:
-        given = f"{len(rows)} rows of {', '.join(str(s) for s in sorted(set(map(len, rows))))}"
+        given = f"{len(rows)} rows of {', '.join(str(s) for s in sorted(set(map(len, rows)))) or 'nothing'}"
         raise ZooError(f"linear-regression-prompts: covariance has {given}, but dim is {dim}")
     matrix = torch.tensor(rows, dtype=torch.float64)
-    if not matrix.equal(matrix.mT) or torch.linalg.cholesky_ex(matrix).info:
-        raise ZooError("linear-regression-prompts: covariance is not symmetric and positive definite")
+    if not matrix.equal(matrix.mT):
+        i, j = (matrix != matrix.mT).nonzero()[0].tolist()
+        raise ZooError(f"linear-regression-prompts: covariance is not symmetric: at {i}, {j} it differs from {j}, {i}")
+    if torch.linalg.cholesky_ex(matrix).info:
+        least = torch.linalg.eigvalsh(matrix)[0].item()
+        raise ZooError(f"linear-regression-prompts: covariance is not positive definite (least eigenvalue {least:.3g})")
     return matrix
