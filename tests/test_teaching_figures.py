@@ -9,7 +9,7 @@ import provenzoo
 from provenzoo.errors import ZooError
 from provenzoo.pipeline.recipe import compose, plain_recipe
 from provenzoo.report.figures import write_figures
-from provenzoo.report.rates import _turns
+from provenzoo.report.overlay import _turns
 from provenzoo.report.scores import _by_group, _from_patches
 
 
@@ -33,7 +33,7 @@ def test_the_recipes_figures_are_drawn_once_of_all_points(runs):
 def test_captions_say_what_is_shown(runs):
     folder = runs["population"].path / "figures"
     captions = {file.stem: Image.open(file).info["Description"] for file in folder.glob("*.png")}
-    assert "means and ranges over 2 seeds" in captions["rates"] and "a further phase begins" in captions["rates"]
+    assert "mean and range over 2 seeds" in captions["rates"] and "a further phase begins" in captions["rates"]
     assert captions["scores"].startswith("Attention scores of train: above the teachers', below the students'")
 
 

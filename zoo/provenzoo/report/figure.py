@@ -31,7 +31,6 @@ class Figure(Settings):
         "attention",
         "association",
         "dynamics",
-        "rates",
         "scores",
         "weights",
         "regions",
@@ -49,7 +48,7 @@ class Figure(Settings):
     x: Scale | None = None
     y: Scale | None = None
     guides: list[float] = []
-    """The slopes of the lines that `rates` draws beside the curves."""
+    """The slopes of the lines that `overlay` draws beside its curves."""
     caption: str = ""
     seed: int | None = None
     """The seed whose tensors maps show; by default the first that did not diverge."""

@@ -26,7 +26,6 @@ from provenzoo.report.figure import Figure as Spec
 from provenzoo.report.lines import lines
 from provenzoo.report.maps import attention, encodings
 from provenzoo.report.overlay import overlay
-from provenzoo.report.rates import rates
 from provenzoo.report.scores import regions, scores, weights
 from provenzoo.report.style import STYLE
 from provenzoo.settings import read
@@ -46,7 +45,6 @@ OF_THE_RUN: dict[str, DrawAll] = {
     "overlay": overlay,
     "columns": columns,
     "dynamics": dynamics,
-    "rates": rates,
     "scores": scores,
     "weights": weights,
     "regions": regions,

@@ -1,32 +1,58 @@
-"""A logged metric over the steps of a training, one line for each point of a stage (loops, context lengths, arms)."""
+"""Logged metrics over the steps of a training, a line for each point of a stage (loops, teachers, arms)."""
+
+import itertools
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from provenzoo.report import RunView, StageView
 from provenzoo.report.figure import Figure as Spec
-from provenzoo.report.style import PALETTE, SHARE, band, chosen_metrics, is_vector, make_panels, set_scales, unit
+from provenzoo.report.style import (
+    INK,
+    MUTED,
+    PALETTE,
+    SHARE,
+    Array,
+    band,
+    chosen_metrics,
+    is_vector,
+    make_panels,
+    set_scales,
+    unit,
+)
+
+GUIDES = {-1.0: ":", -0.5: "--"}
+"""Slopes that a panel may be given as guides, and their dashes; others are dash-dotted."""
+BOUNDED = ("cosine-to-truth", "group-mass", "accuracy")
+"""Metrics that stay on a linear scale where the figure's is logarithmic."""
 
 
 def overlay(stages: list[StageView], run: RunView, spec: Spec, where: str) -> tuple[Figure, str]:
-    """Logged metrics of every point in one panel each: mean line, band from the least to the greatest seed."""
+    """A panel a metric, a line a point: mean over the seeds, band from the least to the greatest.
+
+    Where both axes are logarithmic, `guides` draws lines of those slopes. Where `phase` was logged, a dot marks where
+    each further phase begins.
+    """
     metrics = chosen_metrics(spec, _logged_by_all(stages), where)
     figure, panels = make_panels(len(metrics), height=3.5 if len(metrics) < 3 else 3.0)
     colours = PALETTE if len(stages) <= len(PALETTE) else SHARE(np.linspace(0.25, 1, len(stages)))
     title, names = _names(stages)
     for axes, metric in zip(panels, metrics, strict=True):
         for stage, name, colour in zip(stages, names, colours, strict=False):
-            series = stage.metrics["series"]
-            rows = np.array(series["values"][metric], dtype=float).T
-            band(axes, np.array(series["steps"]), rows, colour, name)
+            _line(axes, stage, metric, name, colour)
         axes.set(title=metric, xlabel="step", ylabel=unit(stages[0], metric))
-        set_scales(axes, spec.x, spec.y, least=stages[0].metrics["series"]["steps"][1])
+        bounded = metric.rpartition(".")[2] in BOUNDED
+        set_scales(axes, spec.x, None if bounded else spec.y, least=stages[0].metrics["series"]["steps"][1])
+        if spec.guides and spec.x == spec.y == "log" and not bounded:
+            _guides(axes, spec.guides)
     if len(stages) > 1:
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, title=title, loc="outside right upper", alignment="left")
-    seeds = len(stages[0].metrics["series"]["values"][metrics[0]][0])
-    over = f"mean and range over {seeds} seeds" if seeds > 1 else "one seed"
-    return figure, f"{spec.stage}: {' and '.join(metrics)} over the steps of the training, held out; {over}."
+        entries = panels[0].get_legend_handles_labels()
+        if len(panels) == 1:
+            figure.legend(*entries, title=title, loc="outside right upper", alignment="left")
+        else:
+            figure.legend(*entries, title=title, loc="outside lower center", ncols=min(6, len(stages)))
+    return figure, _caption(stages, spec, metrics)
 
 
 def _logged_by_all(stages: list[StageView]) -> list[str]:
@@ -39,3 +65,44 @@ def _names(stages: list[StageView]) -> tuple[str, list[str]]:
     axes = dict.fromkeys(axis for stage in stages for axis in stage.labels)
     several = [axis for axis in axes if len({stage.labels.get(axis) for stage in stages}) > 1]
     return ", ".join(several), [", ".join(stage.labels.get(axis, "") for axis in several) for stage in stages]
+
+
+def _line(axes: Axes, stage: StageView, metric: str, name: str, colour: str) -> None:
+    series = stage.metrics["series"]
+    steps, rows = np.array(series["steps"]), np.array(series["values"][metric], dtype=float).T
+    band(axes, steps, rows, colour, name)
+    for at in _turns(series["values"].get("phase", [])):
+        axes.plot(steps[at], np.nanmean(rows[:, at]), "o", color=colour, markeredgecolor="white", markersize=6)
+
+
+def _turns(phases: list[list[float | None]]) -> list[int]:
+    """Where the phase, a median over the seeds, becomes another."""
+    middle = [np.median([value or np.nan for value in row]) for row in phases]
+    return [at for at, (before, after) in enumerate(itertools.pairwise(middle), 1) if after > before]
+
+
+def _guides(axes: Axes, slopes: list[float]) -> None:
+    """Lines of a slope down to a point right above the curves' end, as long as the panel has room for the steepest."""
+    data = np.concatenate([np.column_stack(line.get_data()) for line in axes.lines if np.size(line.get_xdata()) > 1])
+    data, limits = data[(data > 0).all(1)], axes.get_ylim()
+    if not len(data):
+        return
+    right = data[:, 0].max()
+    level = 3 * np.exp(np.median(np.log(data[data[:, 0] > right / 2, 1])))
+    room = max(2.0, 0.6 * limits[1] / level)
+    span = min(30.0, room ** (1 / max(-slope for slope in slopes)))
+    for slope in slopes:
+        x: Array = np.array([right / span, right])
+        axes.plot(x, level * (x / right) ** slope, GUIDES.get(slope, "-."), color=INK, linewidth=1.1)
+        style = {"color": MUTED, "fontsize": 8, "ha": "right", "va": "center"}
+        patch = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
+        axes.text(x[0] / 1.1, level * span**-slope, f"slope {slope:g}", style, bbox=patch)
+    axes.set_ylim(limits)
+
+
+def _caption(stages: list[StageView], spec: Spec, metrics: list[str]) -> str:
+    logged = stages[0].metrics["series"]["values"]
+    seeds = len(logged[metrics[0]][0])
+    over = f"mean and range over {seeds} seeds" if seeds > 1 else "one seed"
+    marks = " Dots mark where a further phase begins." if "phase" in logged else ""
+    return f"{spec.stage}: {' and '.join(metrics)} over the steps of the training, held out; {over}.{marks}"

@@ -111,9 +111,12 @@ def set_scales(axes: Axes, x: Scale | None, y: Scale | None, least: float = 1.0)
 
     Values of which none is above zero have no place on a logarithmic axis and stay on a linear one.
     """
-    if x == "log":
-        first = float(axes.dataLim.x0)
-        axes.set_xscale("symlog", linthresh=least) if first <= 0 else axes.set_xscale("log")
+    if x == "log" and axes.dataLim.x0 > 0:
+        axes.set_xscale("log")
+    elif x == "log":
+        axes.set_xscale("symlog", linthresh=least)
+        decades = range(math.ceil(math.log10(least)), math.floor(math.log10(max(axes.dataLim.x1, least))) + 1)
+        axes.set_xticks([0, *(10**decade for decade in decades)])
     if y == "log" and np.isfinite(axes.dataLim.minposy):
         axes.set_yscale("log")
         _plain_ticks(axes)
