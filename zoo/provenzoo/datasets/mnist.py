@@ -19,7 +19,7 @@ from torch import Tensor
 
 from provenzoo.datasets.base import SplitName
 from provenzoo.datasets.idx import read_idx
-from provenzoo.datasets.images import ImageDataset, Positive, fit
+from provenzoo.datasets.images import Positive, PublishedImages, fit
 from provenzoo.datasets.places import download_folder, places
 from provenzoo.errors import ZooError
 
@@ -45,12 +45,11 @@ FASHION = [
 
 
 @dataclass(kw_only=True, eq=False)
-class IdxImages(ImageDataset):
+class IdxImages(PublishedImages):
     """Images in four idx files. `mean` and `std` normalise them, on the [0, 1] scale."""
 
-    names: ClassVar[list[str]]
     counts: ClassVar[dict[SplitName, int]]
-    counts_of_classes: ClassVar[list[int]]
+    side, channels = SIDE, 1
     md5: ClassVar[dict[str, str]] = {}
 
     mean: float
@@ -60,22 +59,6 @@ class IdxImages(ImageDataset):
     def files(self) -> dict[str, Path]:
         """Where each of the four files is."""
         raise NotImplementedError
-
-    @cached_property
-    def all_classes(self) -> list[str]:
-        return self.names
-
-    @cached_property
-    def train_counts(self) -> list[int]:
-        return self.counts_of_classes
-
-    @cached_property
-    def image_size(self) -> int:
-        return self.size or SIDE
-
-    @cached_property
-    def colours(self) -> int:
-        return 1
 
     def statistics(self) -> tuple[list[float], list[float]]:
         return [self.mean], [self.std]

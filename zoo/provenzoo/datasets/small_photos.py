@@ -20,7 +20,7 @@ from torch import Tensor
 from torchvision.datasets.utils import check_integrity
 
 from provenzoo.datasets.base import SPLITS, SplitName
-from provenzoo.datasets.images import ImageDataset, Positive, fit
+from provenzoo.datasets.images import Positive, PublishedImages, fit
 from provenzoo.datasets.places import download_folder, places
 from provenzoo.errors import ZooError
 
@@ -39,7 +39,7 @@ CIFAR100_CLASSES = _FINE.split()
 
 
 @dataclass(kw_only=True, eq=False)
-class SmallPhotos(ImageDataset):
+class SmallPhotos(PublishedImages):
     """A published set of photos. `mean` and `std` of each channel normalise them, on the [0, 1] scale.
 
     Its files are looked for in `root`, in `PROVENZOO_DATA` and in the cache of the user; in each as torchvision lays
@@ -49,8 +49,7 @@ class SmallPhotos(ImageDataset):
 
     key: ClassVar[str]
     source: ClassVar[str]
-    names: ClassVar[list[str]]
-    counts_of_classes: ClassVar[list[int]]
+    side, channels = SIDE, 3
 
     mean: list[float]
     std: list[Positive]
@@ -95,22 +94,6 @@ class SmallPhotos(ImageDataset):
                     f"put that of {self.source} there, or name another folder in `root`"
                 )
         return found
-
-    @cached_property
-    def all_classes(self) -> list[str]:
-        return self.names
-
-    @cached_property
-    def train_counts(self) -> list[int]:
-        return self.counts_of_classes
-
-    @cached_property
-    def image_size(self) -> int:
-        return self.size or SIDE
-
-    @cached_property
-    def colours(self) -> int:
-        return 3
 
     def statistics(self) -> tuple[list[float], list[float]]:
         return self.mean, cast(list[float], self.std)
