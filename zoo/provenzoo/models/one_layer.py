@@ -26,31 +26,15 @@ Positions = Literal["random", "one-hot"]
 """P: a random orthonormal matrix, or the identity. To gradient descent all are the same; to Adam they are not."""
 
 
-class _WithPositions(Model, nn.Module):
-    """A buffer `positions` P `[D, D]` that is orthonormal in the dtype that the module has, not in float32 alone."""
+class _OneLayer(Model, nn.Module):
+    """W_V and W_KQ, zero at the start, of the widths that a subclass gives, and positions.
 
-    positions: Tensor
-
-    def _draw_positions(self, kind: Positions, size: int) -> None:
-        self.register_buffer("positions", orthonormal(size) if kind == "random" else torch.eye(size))
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)
-        if self.positions.dtype == torch.float64:
-            eye = torch.eye(self.positions.shape[-1]).to(self.positions)
-            for _ in range(2):  # Newton's iteration for the nearest orthonormal matrix
-                self.positions = self.positions @ (3 * eye - self.positions.mT @ self.positions) / 2
-        return self
-
-
-class PositionAttention(_WithPositions):
-    """`TF = sigma(W_V X softmax(P^T W_KQ P / sqrt(D)))` (Eq. 2.4), the softmax over each column; zero at the start.
-
-    `attention` is W_KQ `[D, D]`, `value` is W_V `[M, d]`. The scores depend on positions alone.
+    The buffer `positions` P `[D, D]` is orthonormal in the dtype that the module has, not in float32 alone.
     """
 
     groups: Groups = GROUPS
     replicable: ClassVar[bool] = True
+    positions: Tensor
 
     def __init__(
         self,
@@ -64,9 +48,34 @@ class PositionAttention(_WithPositions):
     ) -> None:
         super().__init__()
         self.slope = slope_of(activation, leak)
-        self.value = nn.Parameter(torch.zeros(features, dim))
-        self.attention = nn.Parameter(torch.zeros(tokens, tokens))
-        self._draw_positions(positions, tokens)
+        read, scored = self.widths(dim, tokens)
+        self.value = nn.Parameter(torch.zeros(features, read))
+        self.attention = nn.Parameter(torch.zeros(scored, scored))
+        self.register_buffer("positions", orthonormal(tokens) if positions == "random" else torch.eye(tokens))
+
+    @staticmethod
+    def widths(dim: int, tokens: int) -> tuple[int, int]:
+        """The width of what W_V reads, and that of W_KQ."""
+        raise NotImplementedError
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        if self.positions.dtype == torch.float64:
+            eye = torch.eye(self.positions.shape[-1]).to(self.positions)
+            for _ in range(2):  # Newton's iteration for the nearest orthonormal matrix
+                self.positions = self.positions @ (3 * eye - self.positions.mT @ self.positions) / 2
+        return self
+
+
+class PositionAttention(_OneLayer):
+    """`TF = sigma(W_V X softmax(P^T W_KQ P / sqrt(D)))` (Eq. 2.4), the softmax over each column; zero at the start.
+
+    `attention` is W_KQ `[D, D]`, `value` is W_V `[M, d]`. The scores depend on positions alone.
+    """
+
+    @staticmethod
+    def widths(dim: int, tokens: int) -> tuple[int, int]:
+        return dim, tokens
 
     def logits(self) -> Tensor:
         """`P^T W_KQ P`, `[D, D]` (or `[R, D, D]`): what the gradient moves along, before scaling and softmax."""
@@ -127,30 +136,15 @@ def bilinear(x: Tensor, value: Tensor, scores: Tensor, slope: float) -> Tensor:
     return _Bilinear.apply(*(t.unsqueeze(0) for t in (x, value, scores)), slope).squeeze(0)  # pyright: ignore
 
 
-class SelfAttention(_WithPositions):
+class SelfAttention(_OneLayer):
     """`TF = sigma(W_V Z softmax(Z^T W_KQ Z / sqrt(D)))` with `Z = [X; P]` (Eq. 2.3): full attention; zero at the start.
 
     `attention` is W_KQ `[d + D, d + D]`, `value` is W_V `[M, d + D]`; the last D rows and columns belong to positions.
     """
 
-    groups: Groups = GROUPS
-    replicable: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        *,
-        dim: Count,
-        tokens: Count,
-        features: Count,
-        activation: Activation = "relu",
-        leak: Leak = 0.1,
-        positions: Positions = "random",
-    ) -> None:
-        super().__init__()
-        self.slope = slope_of(activation, leak)
-        self.value = nn.Parameter(torch.zeros(features, dim + tokens))
-        self.attention = nn.Parameter(torch.zeros(dim + tokens, dim + tokens))
-        self._draw_positions(positions, tokens)
+    @staticmethod
+    def widths(dim: int, tokens: int) -> tuple[int, int]:
+        return dim + tokens, dim + tokens
 
     def forward(self, x: Tensor) -> Tensor:
         """`[B, d, D] -> [B, M, D]`, or with replicas `[R, B, d, D] -> [R, B, M, D]`."""
