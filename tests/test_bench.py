@@ -33,14 +33,14 @@ def test_an_unknown_row_is_an_error_that_lists_the_rows():
 def test_the_gradients_by_hand_that_a_row_times_are_autograds():
     sys.path.insert(0, str(BENCH.parent))
     try:
-        import bench
+        from benches import patches
     finally:
         sys.path.pop(0)
-    model = bench.patch_attention(36)
+    model = patches.patch_attention(36)
     x, y = torch.randn(64, 36, 36), torch.randn(64).sign()
     model.attention.data += 0.3 * torch.randn(36, 36)
     model.value.data += torch.randn(36)
     torch.nn.functional.softplus(-y * model(x)).mean().backward()
-    by_hand = bench.patch_attention_gradients(x, y, model.attention.detach(), model.value.detach(), model)
+    by_hand = patches.patch_attention_gradients(x, y, model.attention.detach(), model.value.detach(), model)
     for ours, theirs in zip(by_hand, (model.attention.grad, model.value.grad), strict=True):
         assert (ours - theirs).norm() <= 1e-5 * theirs.norm()

@@ -1,0 +1,1 @@
+"""The rows of the bench, a file a part of the zoo."""

@@ -1,0 +1,59 @@
+"""Positional attention against vanilla attention."""
+
+from typing import Any
+
+from benches.timing import Rows, Side, at_least, calls
+
+
+def vit_pair(image_size: int) -> tuple[Any, Any]:
+    """Our positional ViT-Ti/16 and timm's vanilla one."""
+    import timm
+
+    import provenzoo
+
+    sizes = {"image_size": image_size, "channels": 3, "num_classes": 1000}
+    ours = provenzoo.create_model("positional-vit-tiny", **sizes)
+    return ours, timm.create_model("vit_tiny_patch16_224", img_size=image_size)
+
+
+def vit_training(image_size: int, batch: int) -> tuple[Side, Side]:
+    """A step on random images: forward, backward, AdamW."""
+    import torch
+    from torch.nn import functional as F
+
+    images, labels = torch.randn(batch, 3, image_size, image_size), torch.randint(1000, (batch,))
+
+    def step(model: Any) -> Side:
+        optimiser = torch.optim.AdamW(model.train().parameters(), lr=1e-3, fused=True)
+
+        def once() -> None:
+            optimiser.zero_grad()
+            F.cross_entropy(model(images), labels).backward()
+            optimiser.step()
+
+        return calls(once, repeat=2)
+
+    ours, other = map(step, vit_pair(image_size))
+    return ours, other
+
+
+def vit_inference(image_size: int, batch: int) -> tuple[Side, Side]:
+    """Logits of random images in eval mode; ours computes its scores once a checkpoint."""
+    import torch
+
+    images = torch.randn(batch, 3, image_size, image_size)
+
+    def forward(model: Any) -> Side:
+        model.eval()
+        return calls(torch.inference_mode()(lambda: model(images)), repeat=4)
+
+    ours, other = map(forward, vit_pair(image_size))
+    return ours, other
+
+
+ROWS: Rows = {
+    "positional / vanilla ViT-Ti/16 at 224, training": (lambda: vit_training(224, 8), at_least(1.2)),
+    "positional / vanilla ViT-Ti/16 at 224, inference": (lambda: vit_inference(224, 8), at_least(1.2)),
+    "positional / vanilla ViT-Ti/16 at 384, training": (lambda: vit_training(384, 4), at_least(None)),
+    "positional / vanilla ViT-Ti/16 at 384, inference": (lambda: vit_inference(384, 4), at_least(None)),
+}
