@@ -87,6 +87,12 @@ def test_patches_are_cut_row_by_row():
     assert torch.equal(patches[:, :, 10], whole[:, 0, 3:6, 3:6].flatten(1))
 
 
+def test_the_digest_tells_patches_of_other_sizes_apart():
+    images = {"name": "fashion-mnist-mini", "size": 27, "limit": 3}
+    splits = [create_dataset("patch-tokens", images=images, patch=patch).test for patch in (3, 9, 3)]
+    assert splits[0].digest == splits[2].digest != splits[1].digest
+
+
 def test_patches_that_do_not_tile_the_images_are_an_error():
     with pytest.raises(ZooError, match="patches of 3 x 3 do not tile an image of 28 x 28"):
         create_dataset("patch-tokens", images={"name": "fashion-mnist-mini"}, patch=3)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from provenzoo import plain
 from provenzoo.datasets.base import SPLITS, Dataset, Split, SplitName, Stream, law_digest
 from provenzoo.draws import generator
 from provenzoo.errors import ZooError
@@ -119,4 +120,4 @@ class PatchTokens(Dataset):
     def prepare(self, split: SplitName) -> Split:
         whole = self.images.prepare(split)
         patches = F.unfold(whole.inputs, self.patch, stride=self.patch)
-        return Split(patches, torch.zeros(len(patches), 0), made_from=whole.digest)
+        return Split(patches, torch.zeros(len(patches), 0), made_from=plain.digest([whole.digest, self.patch]))
