@@ -11,7 +11,7 @@ from provenzoo.models.mlp import MLP
 from provenzoo.training.feed import Feed
 from provenzoo.training.loop import train
 from provenzoo.training.optim import read_optim
-from provenzoo.training.replicas import Replicas, groups_of_seeds
+from provenzoo.training.replicas import Replicas, at_once_pays
 
 SIZES = {"features": 8, "num_classes": 3}
 
@@ -74,9 +74,9 @@ def test_tied_parameters_stay_tied_when_stacked():
 
 
 def test_seeds_train_at_once_only_where_the_model_can_and_size_says_that_it_pays():
-    assert groups_of_seeds(MLP, [0, 1, 2], parameters=3_000, batch=256) == [[0, 1, 2]]
-    assert groups_of_seeds(MLP, [0, 1, 2], parameters=300_000, batch=256) == [[0], [1], [2]]
-    assert groups_of_seeds(nn.Linear, [0, 1], parameters=10, batch=1) == [[0], [1]]
+    assert at_once_pays(MLP, parameters=3_000, batch=256)
+    assert not at_once_pays(MLP, parameters=300_000, batch=256)
+    assert not at_once_pays(nn.Linear, parameters=10, batch=1)
 
 
 def test_the_first_parameter_that_is_not_finite_is_found_for_each_replica():

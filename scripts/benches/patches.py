@@ -29,12 +29,13 @@ def train_patch_attention(splits: list[Any], patches: int, batch: int, steps: in
     from provenzoo.training.feed import Feed
     from provenzoo.training.loop import train
     from provenzoo.training.optim import read_optim
-    from provenzoo.training.replicas import Replicas, groups_of_seeds
+    from provenzoo.training.replicas import Replicas, at_once_pays
 
     model = patch_attention(patches)
-    parameters = sum(p.numel() for p in model.parameters())
+    all_seeds = list(range(len(splits)))
+    at_once = at_once_pays(type(model), sum(p.numel() for p in model.parameters()), batch)
     optim = read_optim({"name": "sgd", "groups": {"attention": {"lr": 20.0}, "value": {"lr": 0.1}}}, "optim")
-    for seeds in groups_of_seeds(type(model), range(len(splits)), parameters, batch):
+    for seeds in [all_seeds] if at_once else [[seed] for seed in all_seeds]:
         replicas = Replicas([patch_attention(patches) for _ in seeds], seeds)
         train(replicas, Feed([splits[k] for k in seeds], seeds, batch), logistic, optim, steps)
 

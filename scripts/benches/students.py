@@ -15,19 +15,20 @@ def student_data(tokens: int, dim: int, seed: int = 0) -> Any:
     return provenzoo.create_dataset("taught", seed=seed, inputs=inputs, teacher=teacher, noise=1.0)
 
 
-def our_student(data: list[Any], batch: int, steps: int) -> None:
-    """Students of so many seeds at once, by the loop that a stage calls."""
+def our_students(data: Any, batch: int, steps: int, rates: list[float] | None = None) -> None:
+    """A student, or one at each of so many learning rates at once, by the loop that a stage calls."""
     from provenzoo.metrics.recovery import half_squared_error
     from provenzoo.models.one_layer import PositionAttention
-    from provenzoo.training.feed import make_feed
+    from provenzoo.training.feed import Repeated, make_feed
     from provenzoo.training.loop import train
     from provenzoo.training.optim import read_optim
     from provenzoo.training.replicas import Replicas
 
-    seeds = range(len(data))
-    replicas = Replicas([PositionAttention(**each.shapes) for each in data], seeds)
-    feed = make_feed([each.train for each in data], seeds, batch)
-    train(replicas, feed, half_squared_error, read_optim({"name": "sgd", "lr": 0.1}, "optim"), steps)
+    times = len(rates or [0])
+    replicas = Replicas([PositionAttention(**data.shapes) for _ in range(times)], [0] * times)
+    feed = make_feed([data.train], [0], batch)
+    optim = read_optim({"name": "sgd", "lr": 0.1}, "optim")
+    train(replicas, Repeated(feed, times) if rates else feed, half_squared_error, optim, steps, rates=rates)
 
 
 def bare_student(data: Any, batch: int, steps: int) -> None:
@@ -52,7 +53,7 @@ def bare_student(data: Any, batch: int, steps: int) -> None:
 def student_step() -> tuple[Side, Side]:
     """A training of graph-relu at the paper's size, draws and all."""
     data = student_data(20, 10)
-    return calls(lambda: our_student([data], 100, 400)), calls(lambda: bare_student(data, 100, 400))
+    return calls(lambda: our_students(data, 100, 400)), calls(lambda: bare_student(data, 100, 400))
 
 
 def student_gradient() -> tuple[Side, Side]:
@@ -73,13 +74,16 @@ def student_gradient() -> tuple[Side, Side]:
 
 
 def many_students() -> tuple[Side, Side]:
-    """32 students of a tiny teacher, batch 10, at once and one after another."""
-    data = [student_data(20, 5, seed) for seed in range(32)]
-    return calls(lambda: our_student(data, 10, 100)), calls(lambda: [bare_student(d, 10, 100) for d in data])
+    """A student of a tiny teacher at 32 learning rates, batch 10, at once and one after another."""
+    data, rates = student_data(20, 5), [0.01 * (i + 1) for i in range(32)]
+    return (
+        calls(lambda: our_students(data, 10, 100, rates)),
+        calls(lambda: [bare_student(data, 10, 100) for _ in rates]),
+    )
 
 
 ROWS: Rows = {
     "our / bare loop with autograd, student of a graph convolution": (student_step, at_most(1.1)),
     "gradient by hand / autograd, the same student": (student_gradient, at_least(None)),
-    "32 tiny students at once / one after another": (many_students, at_least(8)),
+    "32 learning rates of a tiny student at once / one after another": (many_students, at_least(8)),
 }

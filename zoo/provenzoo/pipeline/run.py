@@ -4,7 +4,7 @@ import contextlib
 import signal
 import statistics
 import time
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -132,31 +132,60 @@ class _Session:
         """Run what is pending, with run.json as it stands after each point; the content of the last one."""
         if self.pending:
             self._write_record("running")
-        for point in self.pending:
+        for points in self._turns():
             if self.stop.requested:
                 self._leave()
-            self._run_point(point)
-            self.done.add(point.name)
+            self._run_points(points)
             self._write_record("running")
         return self._write_record("complete")
 
-    def _run_point(self, point: Point) -> None:
-        self.folder.start(point)
+    def _turns(self) -> Iterator[list[Point]]:
+        """The pending points in order: each alone, or with all that run at once with it."""
+        waiting = list(self.pending)
+        while waiting:
+            points = self._at_once(waiting[0], waiting)
+            waiting = [point for point in waiting if point not in points]
+            yield points
+
+    def _at_once(self, first: Point, waiting: list[Point]) -> list[Point]:
+        if (together := first.kind.together) is None or (shared := together.alike(first.settings)) is None:
+            return [first]
+        same = [p for p in waiting if p.stage == first.stage and together.alike(p.settings) == shared]
+        return same if len(same) > 1 and together.pays(first.settings, _Work(self, first)) else [first]
+
+    def _run_points(self, points: list[Point]) -> None:
+        """Run one point, or several at once; one whose every seed diverged fails, after the others are kept."""
+        for point in points:
+            self.folder.start(point)
         began = time.monotonic()
         try:
-            outcome = point.kind.run(point.settings, _Work(self, point))
-            self.folder.finish(point, outcome, time.monotonic() - began, _origin(self.plan, point))
-            runtime.say(f"{point.name}: done in {time.monotonic() - began:.1f} s{_told(outcome)}")
+            outcomes = self._outcomes(points)
+            seconds = (time.monotonic() - began) / len(points)
+            for point, outcome in zip(points, outcomes, strict=True):
+                if len(outcome.diverged) < len(point.seeds):
+                    self.folder.finish(point, outcome, seconds, _origin(self.plan, point))
+                    self.done.add(point.name)
+                    runtime.say(f"{point.name}: done in {seconds:.1f} s{_told(outcome)}")
+            if lost := [o for point, o in zip(points, outcomes, strict=True) if point.name not in self.done]:
+                raise ZooError(f"every seed diverged: {_lost(lost[0])} is not finite; lower optim.lr or set optim.clip")
         except (Stopped, KeyboardInterrupt):
-            self.folder.fail(point, "interrupted")
+            for point in points:
+                self.folder.fail(point, "interrupted")
             self._leave()
         except Exception as error:
+            failed = [point for point in points if point.name not in self.done]
             with contextlib.suppress(ZooError):  # a full disk, of which `error` tells
-                self.folder.fail(point, "failed")
+                for point in failed:
+                    self.folder.fail(point, "failed")
                 self._write_record("failed")
             if isinstance(error, ZooError):
-                raise ZooError(f"{point.name}: {error}") from error
+                raise ZooError(f"{', '.join(point.name for point in failed)}: {error}") from error
             raise
+
+    def _outcomes(self, points: list[Point]) -> list[Outcome]:
+        works = [(point.settings, _Work(self, point)) for point in points]
+        kind = points[0].kind
+        return kind.together.run(works) if kind.together and len(works) > 1 else [kind.run(*works[0])]
 
     def _leave(self) -> NoReturn:
         self._write_record("interrupted")
@@ -170,6 +199,10 @@ def _told(outcome: Outcome) -> str:
     return "".join(
         f"; seed {seed} diverged at step {at['step']} ({at['parameter']})" for seed, at in outcome.diverged.items()
     )
+
+
+def _lost(outcome: Outcome) -> str:
+    return "; ".join(f"seed {seed} at step {at['step']} ({at['parameter']})" for seed, at in outcome.diverged.items())
 
 
 def _origin(plan: Plan, point: Point) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The kinds of stage that a recipe is made of, in a closed table."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,18 @@ from provenzoo.stages.work import Outcome, Rehearsed, Work
 
 Expected = Iterable[tuple[str, str, int | None]]
 """(set, metric, step) of each number that a stage will give."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """How points of a stage run at once: those whose settings are `alike` (and not None), where it `pays`."""
+
+    alike: Callable[[Any], Any]
+    pays: Callable[[Any, Work], bool]
+    run: Callable[[Sequence[tuple[Any, Work]]], list[Outcome]]
+
+
+RATES = Together(train.alike, train.at_once, train.train_at_once)
 
 
 @dataclass(frozen=True)
@@ -26,11 +38,16 @@ class Stage:
     rehearse: Callable[[Any, int, Rehearsed | None], Rehearsed | None]
     run: Callable[[Any, Work], Outcome]
     trains: bool
+    together: Together | None = None
 
 
 STAGES = {
-    "pretrain": Stage(train.Pretrain, train.check, train.expected, train.rehearse, train.train, trains=True),
-    "finetune": Stage(train.Finetune, train.check, train.expected, train.rehearse, train.train, trains=True),
+    "pretrain": Stage(
+        train.Pretrain, train.check, train.expected, train.rehearse, train.train, trains=True, together=RATES
+    ),
+    "finetune": Stage(
+        train.Finetune, train.check, train.expected, train.rehearse, train.train, trains=True, together=RATES
+    ),
     "evaluate": Stage(
         evaluate.Evaluate, evaluate.check, evaluate.expected, evaluate.rehearse, evaluate.evaluate, trains=False
     ),

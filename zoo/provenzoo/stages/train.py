@@ -1,6 +1,7 @@
 """`pretrain` and `finetune`: one function. Finetune starts from a checkpoint, draws groups anew, freezes others."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -9,7 +10,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from provenzoo import checkpoint, components, registry
+from provenzoo import checkpoint, components, plain, registry
 from provenzoo.datasets.base import Dataset, Split
 from provenzoo.draws import seeded
 from provenzoo.errors import UsageError, ZooError
@@ -22,12 +23,12 @@ from provenzoo.stages.evaluate import SetNode
 from provenzoo.stages.work import Measured, Outcome, Rehearsed, Stopped, Work, data_for, has_parent
 from provenzoo.training import optim as optimisers
 from provenzoo.training import population
-from provenzoo.training.feed import make_feed
+from provenzoo.training.feed import Repeated, make_feed
 from provenzoo.training.frozen import Still
 from provenzoo.training.loop import Result, freeze
 from provenzoo.training.loop import train as train_loop
 from provenzoo.training.optim import Optim
-from provenzoo.training.replicas import Replicas, groups_of_seeds
+from provenzoo.training.replicas import Replicas, at_once_pays
 from provenzoo.training.state import State
 
 Positive = Annotated[int, Field(ge=1, le=10**9)]
@@ -130,6 +131,16 @@ def logged_steps(steps: int, log_every: int | None) -> list[int]:
     return sorted({*range(0, steps, log_interval(steps, log_every)), steps})
 
 
+def alike(settings: Train) -> Train | None:
+    """What settings have in common with those that may train at once with them, which is all but the learning rate.
+
+    None where the rate is more than a factor of a step.
+    """
+    if not settings.optim.rate_is_a_factor:
+        return None
+    return settings.model_copy(update={"optim": settings.optim.model_copy(update={"lr": 1.0})})
+
+
 def rehearse(settings: Pretrain | Finetune, seed: int, origin: Rehearsed | None) -> Rehearsed | None:
     """Build data, model and optimiser of one seed; what does not fit, or a group that is not there, is an error."""
     if has_parent(settings.data):
@@ -184,10 +195,23 @@ class Trained:
 def train(settings: Pretrain | Finetune, work: Work) -> Outcome:
     """Train one replica a seed, at once or in turn, and measure them on the held-out split."""
     stage = _Stage(settings, work)
-    trained: dict[int, Trained] = {}
+    trained: list[Trained] = []
     for seeds in stage.groups_of_seeds():
-        trained |= dict(zip(seeds, _Group(stage, seeds).train(), strict=True))
-    return stage.outcome([trained[seed] for seed in work.seeds])
+        trained += _Group([stage], seeds).train()
+    return stage.outcome(trained)
+
+
+def at_once(settings: Pretrain | Finetune, work: Work) -> bool:
+    """Whether a stage's replicas are small enough to train at once."""
+    return _Stage(settings, work).trains_at_once
+
+
+def train_at_once(points: Sequence[tuple[Pretrain | Finetune, Work]]) -> list[Outcome]:
+    """Train stages that are `alike`, each with its learning rate and the seeds of all, in one loop."""
+    stages = [_Stage(settings, work) for settings, work in points]
+    seeds = list(stages[0].work.seeds)
+    trained = _Group(stages, seeds).train()
+    return [stage.outcome(trained[i * len(seeds) : (i + 1) * len(seeds)]) for i, stage in enumerate(stages)]
 
 
 class _Stage:
@@ -226,11 +250,15 @@ class _Stage:
     def loss_name(self) -> str:
         return self.settings.loss or self.dataset(self.work.seeds[0]).loss
 
+    @property
+    def trains_at_once(self) -> bool:
+        """Whether replicas train at once."""
+        model, _ = self.fresh(self.work.seeds[0])
+        return at_once_pays(type(model), sum(p.numel() for p in model.parameters()), self.settings.batch)
+
     def groups_of_seeds(self) -> list[list[int]]:
         """Which seeds train at once."""
-        model, _ = self.fresh(self.work.seeds[0])
-        parameters = sum(p.numel() for p in model.parameters())
-        return groups_of_seeds(type(model), self.work.seeds, parameters, self.settings.batch)
+        return [list(self.work.seeds)] if self.trains_at_once else [[seed] for seed in self.work.seeds]
 
     def fresh(self, seed: int) -> tuple[nn.Module, dict[str, int]]:
         """A model drawn anew for a seed, and the arguments that the data filled in."""
@@ -248,12 +276,9 @@ class _Stage:
         return model.to(self.work.device, self.dtype), filled
 
     def outcome(self, trained: list[Trained]) -> Outcome:
-        """All seeds' results together. If every seed diverged, the stage fails."""
+        """All seeds' results together."""
         first = trained[0]
         diverged = {seed: t.diverged for seed, t in zip(self.work.seeds, trained, strict=True) if t.diverged}
-        if len(diverged) == len(trained):
-            at = "; ".join(f"seed {k} at step {d['step']} ({d['parameter']})" for k, d in diverged.items())
-            raise ZooError(f"every seed diverged: {at} is not finite; lower optim.lr or set optim.clip")
         data = self.data.node | self.dataset(self.work.seeds[0]).resolved()
         nodes = {"": data} | {label: part.node for label, part in self.sets.items()}
         config = {
@@ -317,27 +342,35 @@ def _kept_from(model: nn.Module, state: dict[str, Tensor], reset: list[str]) -> 
 
 
 class _Group:
-    """The seeds that one loop trains: one, or several at once."""
+    """The replicas that one loop trains: one, or several seeds at once, of stages that differ in the learning rate.
 
-    def __init__(self, stage: _Stage, seeds: list[int]) -> None:
-        self.stage, self.seeds = stage, seeds
+    The replicas of a stage follow one another; those of a seed share its data.
+    """
+
+    def __init__(self, stages: list[_Stage], seeds: list[int]) -> None:
+        stage = self.stage = stages[0]
+        self.seeds, self.times = seeds, len(stages)
+        self.rates = [each.settings.optim.lr for each in stages for _ in seeds] if len(stages) > 1 else None
         self.key = f"seed-{seeds[0]}" if len(seeds) == 1 else f"seeds-{seeds[0]}-{seeds[-1]}"
+        if self.rates:
+            self.key += f"-rates-{plain.digest(self.rates)[:12]}"
         self.datasets = [stage.build_data(k) if len(seeds) > 1 else stage.dataset(k) for k in seeds]
-        models, self.filled = zip(*(stage.starting(seed) for seed in seeds), strict=True)
+        models, self.filled = zip(*(stage.starting(seed) for _ in stages for seed in seeds), strict=True)
         self.at_start = [_named(model) for model in models]
-        self.replicas = Replicas(models, seeds)
+        self.replicas = Replicas(models, seeds * len(stages))
         self.still = Still(self.replicas.module, frozen_parameters(self.replicas.module, stage.settings))
         settings, device = stage.settings, stage.work.device
-        self.feed = make_feed([d.train for d in self.datasets], seeds, settings.batch, device, stage.dtype)
+        feed = make_feed([d.train for d in self.datasets], seeds, settings.batch, device, stage.dtype)
+        self.feed = Repeated(feed, self.times) if self.rates else feed
         self.steps = settings.steps or self.feed.steps(settings.epochs or 0)
         self.judged = [{"": data} | stage.build_sets(seed) for data, seed in zip(self.datasets, seeds, strict=True)]
         functions = metric_functions(settings.metrics, loss_function(stage.loss_name))
         self.measures = [
             {label: Measure(functions, data, data.test, device, stage.dtype) for label, data in judged.items()}
             for judged in self.judged
-        ]
+        ] * self.times
         self.logged: list[dict[str, list[Value]]] = [
-            {_at(label, name): [] for label in self.judged[0] for name in functions} for _ in seeds
+            {_at(label, name): [] for label in self.judged[0] for name in functions} for _ in models
         ]
 
     def train(self) -> list[Trained]:
@@ -345,12 +378,14 @@ class _Group:
         settings, work = self.stage.settings, self.stage.work
         smoothing = {"label_smoothing": settings.label_smoothing} if settings.label_smoothing else {}
         label = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        label += f", {self.times} learning rates" if self.rates else ""
         result = train_loop(
             self.replicas,
             self.feed,
             loss_function(self.stage.loss_name, **smoothing),
             settings.optim,
             self.steps,
+            rates=self.rates,
             gradient=self._population() if getattr(settings, "population", False) else None,
             frozen=self.still.parameters,
             log_every=log_interval(self.steps, settings.log_every),
@@ -363,7 +398,7 @@ class _Group:
         if result.stopped:
             raise Stopped
         models = self.replicas.singles()
-        return [self._trained(index, models[index], result) for index in range(len(self.seeds))]
+        return [self._trained(index, model, result) for index, model in enumerate(models)]
 
     def _measure(self, step: int) -> None:
         for model, measures, logged in zip(self.replicas.singles(), self.measures, self.logged, strict=True):
@@ -372,25 +407,25 @@ class _Group:
                     logged[_at(label, name)].append(value)
 
     def _population(self) -> population.PopulationGradient:
-        truths = [data.structure for data in self.datasets]
+        truths = [data.structure for data in self.datasets] * self.times
         gradient = population.PopulationGradient(truths, self.stage.work.device, self.stage.dtype)
         gradient.check(self.replicas.module)
         return gradient
 
     def _save(self, state: State) -> None:
-        tensors, plain = state.plain()
-        self.stage.work.save(self.key, (tensors, {**plain, "logged": self.logged}))
+        tensors, numbers = state.plain()
+        self.stage.work.save(self.key, (tensors, {**numbers, "logged": self.logged}))
 
     def _kept(self) -> State | None:
         kept = self.stage.work.load(self.key)
         if kept is None:
             return None
-        tensors, plain = kept
-        self.logged = plain["logged"]
-        return State.of(tensors, plain)
+        tensors, numbers = kept
+        self.logged = numbers["logged"]
+        return State.of(tensors, numbers)
 
     def _trained(self, index: int, model: nn.Module, result: Result) -> Trained:
-        data, at = self.datasets[index], result.diverged.get(index)
+        seed, at = index % len(self.seeds), result.diverged.get(index)
         return Trained(
             state=merged_state(model),
             values={name: values[-1] for name, values in self.logged[index].items()},
@@ -398,8 +433,8 @@ class _Group:
             losses=result.train_loss[index],
             named=_named(model),
             named_at_start=self.at_start[index],
-            structure=data.structure,
-            splits={label: judged.test for label, judged in self.judged[index].items()},
+            structure=self.datasets[seed].structure,
+            splits={label: judged.test for label, judged in self.judged[seed].items()},
             filled=self.filled[index],
             frozen_unchanged=self.still.unchanged() if self.stage.freeze else None,
             diverged=at._asdict() if at else None,

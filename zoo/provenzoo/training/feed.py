@@ -162,7 +162,23 @@ class FreshFeed:
         return torch.stack(inputs), torch.stack(targets)
 
 
-AnyFeed = Feed | FreshFeed
+class Repeated:
+    """The batches of another feed, so many times over: for stacked replicas that share their seeds' data."""
+
+    def __init__(self, feed: Feed | FreshFeed, times: int) -> None:
+        self.feed, self.times, self.steps = feed, times, feed.steps
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of a step, `[times * R, B, ...]`."""
+        inputs, targets = self.feed.batch(step)
+        return self._repeat(inputs), self._repeat(targets)
+
+    def _repeat(self, part: Tensor) -> Tensor:
+        stacked = part if len(self.feed.seeds) > 1 else part.unsqueeze(0)
+        return stacked.repeat(self.times, *[1] * (stacked.dim() - 1))
+
+
+AnyFeed = Feed | FreshFeed | Repeated
 
 
 def make_feed(
@@ -171,7 +187,7 @@ def make_feed(
     batch: int,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-) -> AnyFeed:
+) -> Feed | FreshFeed:
     """The feed of what the seeds train on: finite splits, or streams."""
     streams = [split for split in splits if isinstance(split, Stream)]
     if streams:

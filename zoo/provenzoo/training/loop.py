@@ -1,7 +1,7 @@
 """The one loop: replicas, a feed, a loss and an optimiser for so many steps, exactly resumable at any."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -43,6 +43,7 @@ def train(
     optim: Optim,
     steps: int,
     *,
+    rates: Sequence[float] | None = None,
     gradient: Callable[[nn.Module], Tensor] | None = None,
     frozen: Iterable[str] = (),
     log_every: int | None = None,
@@ -55,6 +56,7 @@ def train(
 ) -> Result:
     """Train the replicas in place.
 
+    `rates` gives stacked replicas a learning rate each, in the place of `optim.lr`, where `optim.rate_is_a_factor`.
     `gradient` sets the parameters' gradients and gives the losses `[...]`, in the place of feed and loss.
     `frozen` parameters, by name, stay as they are. `measure(step)` is called in eval mode, without gradients,
     at step 0, every `log_every` steps and at the end. `save` is given the state every `save_seconds`, when
@@ -66,7 +68,7 @@ def train(
     though not their measurements. Everything frozen is a ZooError.
     """
     freeze(replicas.module, frozen)
-    training = _Training(replicas, feed, loss, optim, steps, gradient)
+    training = _Training(replicas, feed, loss, optim, steps, rates, gradient)
     if resume:
         training.restore(resume)
     with _own_draws(replicas.device), progress or contextlib.nullcontext():
@@ -120,12 +122,15 @@ class _Training:
         loss: Loss,
         optim: Optim,
         steps: int,
+        rates: Sequence[float] | None,
         gradient: Callable[[nn.Module], Tensor] | None,
     ) -> None:
         self.replicas, self.module, self.feed, self.loss = replicas, replicas.module, feed, loss
         self.gradient = gradient or self._backward
-        self.optim, self.steps, self.done = optim, steps, 0
-        self.optimiser = optimisers.build(optim, self.module, replicas.stacked)
+        self.rates = None if rates is None else torch.tensor(rates, device=replicas.device)
+        self.optim = optim if rates is None else optim.model_copy(update={"lr": 1.0})
+        self.steps, self.done = steps, 0
+        self.optimiser = optimisers.build(self.optim, self.module, replicas.stacked)
         self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
         self.losses = torch.full((len(replicas), steps), torch.nan, device=replicas.device)
         self.diverged: dict[int, Divergence] = {}
@@ -147,6 +152,8 @@ class _Training:
             optimisers.normalise_gradients(self.parameters, self.replicas.stacked)
         if self.optim.clip:
             optimisers.clip_gradients(self.parameters, self.optim.clip, self.replicas.stacked)
+        if self.rates is not None:
+            optimisers.scale_gradients(self.parameters, self.rates)
         factor = self.optim.schedule.factor(self.done, self.steps)
         if factor != self._factor:
             optimisers.set_factor(self.optimiser, factor)

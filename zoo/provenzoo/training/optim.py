@@ -143,6 +143,12 @@ class Optim(Settings):
     clip: Rate | None = None
     decay_vectors: bool = False
 
+    @property
+    def rate_is_a_factor(self) -> bool:
+        """Whether a step is `lr` times what does not depend on it, so that replicas may each have their own."""
+        decays = self.own.weight_decay or any(group.lr or group.weight_decay for group in self.groups.values())
+        return self.own.torch_class is torch.optim.SGD and not decays
+
     @model_validator(mode="before")
     @classmethod
     def _own_by_name(cls, node: Any) -> Any:
@@ -229,6 +235,11 @@ def clip_gradients(parameters: Iterable[Tensor], most: float, stacked: bool = Fa
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
     _scale(gradients, (most / (_norms(gradients) + 1e-6)).clamp(max=1))
+
+
+def scale_gradients(parameters: Iterable[Tensor], factors: Tensor) -> None:
+    """Scale the gradient of each stacked replica by its own factor of `factors` `[R]`."""
+    _scale([p.grad for p in parameters if p.grad is not None], factors)
 
 
 def normalise_gradients(parameters: Iterable[Tensor], stacked: bool = False) -> None:

@@ -10,11 +10,11 @@ from provenzoo import checkpoint
 from provenzoo.models.split import merged_state
 
 AT_ONCE = 1_000_000
-"""Parameters times batch up to which seeds train at once (see `groups_of_seeds`)."""
+"""Parameters times batch up to which seeds train at once (see `at_once_pays`)."""
 
 
-def groups_of_seeds(model_class: type, seeds: Sequence[int], parameters: int, batch: int) -> list[list[int]]:
-    """The seeds that train at once: all of them where that pays, else each alone.
+def at_once_pays(model_class: type, parameters: int, batch: int) -> bool:
+    """Whether replicas of these sizes train faster at once than one after another.
 
     It pays while a step's time is mostly overhead: where one replica's parameters times the batch are at
     most 10^6. Measured on one CPU thread (`mlp`, AdamW, CPU time of R steps alone over a step of R at once):
@@ -27,9 +27,7 @@ def groups_of_seeds(model_class: type, seeds: Sequence[int], parameters: int, ba
 
     The rule knows sizes only, so that a resumed run groups its seeds as the first did.
     """
-    if getattr(model_class, "replicable", False) and parameters * batch <= AT_ONCE:
-        return [list(seeds)]
-    return [[seed] for seed in seeds]
+    return getattr(model_class, "replicable", False) and parameters * batch <= AT_ONCE
 
 
 class Replicas:
