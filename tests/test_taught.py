@@ -98,6 +98,18 @@ def test_patches_that_do_not_tile_the_images_are_an_error():
         create_dataset("patch-tokens", images={"name": "fashion-mnist-mini"}, patch=3)
 
 
+def test_what_are_no_images_has_no_patches():
+    with pytest.raises(ZooError, match="are no images"):
+        create_dataset("patch-tokens", images={"name": "gaussian-clusters"})
+
+
+def test_a_linear_response_needs_token_matrices():
+    model = {"name": "small-cnn", "channels": 1, "num_classes": 4}
+    with pytest.raises(ZooError, match="`response: linear` needs a teacher of token matrices"):
+        images = {"name": "fashion-mnist-mini", "limit": 6}
+        create_dataset("taught", inputs=images, teacher={"name": "network", "model": model}, response="linear")
+
+
 def test_a_network_may_teach_on_images():
     model = {"name": "small-cnn", "channels": 1, "num_classes": 4}
     images = {"name": "fashion-mnist-mini", "limit": 6}

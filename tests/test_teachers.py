@@ -69,6 +69,7 @@ def test_activations(activation, below):
         ("graph-conv", {"tokens": 3, "edges": [[0, 1], [1, 2]]}, "not regular: node 0 has degree 1, node 1 has 2"),
         ("graph-conv", {"tokens": 3, "edges": [[0, 3]]}, r"edge \[0, 3\] names a node that is not among the 3"),
         ("graph-conv", {"tokens": 2, "adjacency": [[0, 1], [0, 0]]}, "not symmetric"),
+        ("graph-conv", {"tokens": 2, "adjacency": [[0, 1], [1, 0]], "edges": [[0, 1]]}, "both given; give one"),
         ("graph-conv", {"tokens": 3, "adjacency": [[0, 1], [1, 0]]}, "is not 3 x 3"),
         ("conv-pool", {"tokens": 36, "group": 5}, "groups of 5 do not divide 36 tokens"),
         ("sparse-token", {"tokens": 3, "group": 4}, "4 of 3 tokens cannot be selected"),
@@ -94,6 +95,19 @@ def test_any_registered_model_can_teach_by_its_outputs_or_a_layers():
     with torch.no_grad():
         torch.testing.assert_close(outputs(x), outputs.network(x))
         torch.testing.assert_close(layer(x), outputs.network.body[0](x))
+
+
+@pytest.mark.parametrize(
+    ("model", "layer", "message"),
+    [
+        ({"name": "mlp", "features": 5, "num_classes": 3}, None, r"takes no inputs of shape \[6\]: mat1 and mat2"),
+        ({"name": "vit-mini", "image_size": 28, "channels": 1, "num_classes": 3}, None, r"takes no inputs of shape"),
+        ({"name": "mlp", "features": 6, "num_classes": 3}, "body", "'body' is called 0 times"),
+    ],
+)
+def test_a_network_that_cannot_teach_on_such_inputs_says_why(model, layer, message):
+    with pytest.raises(ZooError, match=message):
+        create_teacher("network", model=model, layer=layer)(torch.randn(4, 6))
 
 
 def test_average_pooling_is_a_mean_over_each_pool_of_patches():

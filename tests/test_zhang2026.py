@@ -126,6 +126,8 @@ def test_images_that_are_nowhere_are_told_before_anything_runs(tmp_path, monkeyp
         ("stages.train.data.response=linear", r"train.*\.data\.response: .*needs 'teacher'"),
         ("stages.train.model.name=self-attention", r"train.*\.model\.name: .*needs 'position-attention'"),
         ("stages.train.data.inputs.name=exponential-tokens", r"data\.inputs\.name: .*needs 'gaussian-tokens'"),
+        ("stages.train.data.inputs.samples=50", r"data\.inputs\.samples: .*has no use for it; leave it out"),
+        ("stages.train.loss=cross-entropy", r"\.loss: .*has no use for it"),
     ],
 )
 def test_what_the_population_loss_is_not_known_for_is_refused(override, message):
@@ -136,6 +138,23 @@ def test_what_the_population_loss_is_not_known_for_is_refused(override, message)
 def test_a_student_that_does_not_fit_its_teacher_is_refused_before_training():
     with pytest.raises(ZooError, match="features is 4, but the data has 10"):
         provenzoo.run("zhang2026/graph-relu", ["stages.train.model.features=4"])
+
+
+def test_a_set_that_does_not_fit_the_student_is_refused_before_training():
+    with pytest.raises(ZooError, match=r"sets\.out: the model has tokens 20, the data 24"):
+        provenzoo.run(
+            "zhang2026/graph-relu", ["stages.train.sets.out.data={inputs: {tokens: 24}, teacher: {tokens: 24}}"]
+        )
+
+
+def test_rates_past_the_stable_range_fall_short_or_are_told_and_leave_the_others(tmp_path):
+    config = recipe("graph-relu", "seeds=2", "stages.train.steps=1000", "stages.train.log_every=500")
+    config["stages"]["train"]["grid"] = {"optim.lr": [0.1, 0.8, 3.2]}
+    with pytest.raises(ZooError, match=r"^train\[optim\.lr=3\.2\]: every seed diverged"):
+        provenzoo.run(config, out=tmp_path)
+    metrics = read_json(tmp_path / "run.json")["metrics"]
+    stable, past = (metrics[f"train[optim.lr={rate}]"]["excess-loss"]["mean"] for rate in (0.1, 0.8))
+    assert stable == pytest.approx(4.1, rel=0.25) and past > 1.4 * stable
 
 
 def test_a_set_cannot_change_the_model_of_a_training():

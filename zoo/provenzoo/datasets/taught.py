@@ -9,6 +9,7 @@ from torch import Tensor
 
 from provenzoo.datasets.base import SPLITS, Dataset, Split, SplitName, Stream, law_digest
 from provenzoo.draws import generator
+from provenzoo.errors import ZooError
 from provenzoo.teachers.base import Teacher
 
 
@@ -33,6 +34,8 @@ class Taught(Dataset):
     ) -> None:
         self.seed, self.inputs, self.teacher, self.noise = seed, inputs, teacher, noise
         teacher.check_inputs(inputs.shapes)
+        if response == "linear" and not teacher.truth:
+            raise ZooError("taught: `response: linear` needs a teacher of token matrices, such as graph-conv")
         self.response = self._drawn_response() if response == "linear" else None
         self.loss = "half-squared-error" if teacher.truth else self._loss_by_shape()
 

@@ -100,6 +100,8 @@ class PatchTokens(Dataset):
     """The patches of images as tokens: `[C, H, W] -> [C * patch^2, D]`, row by row of the image, without overlap."""
 
     def __init__(self, *, images: Dataset, patch: Count = 3) -> None:
+        if "image_size" not in images.shapes:
+            raise ZooError("patch-tokens: `images` are no images; name a set of images, such as fashion-mnist")
         side, channels = images.shapes["image_size"], images.shapes["channels"]
         if side % patch:
             raise ZooError(

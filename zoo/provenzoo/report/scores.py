@@ -50,7 +50,8 @@ def weights(stages: list[StageView], run: RunView, spec: Spec, where: str) -> tu
     for stage, line in zip(stages, grid, strict=True):
         seed, value = shown_tensor(stage, "value", spec, where)
         _, attention = shown_tensor(stage, "attention", spec, where)
-        dim = stage.series["structure/true_value"].shape[-1] if value.shape[-1] > attention.shape[-1] - 1 else 0
+        dim, tokens = (stage.series[f"structure/true_{name}"].shape[-1] for name in ("value", "attention"))
+        full = value.shape[-1] == attention.shape[-1] == dim + tokens
         name = ", ".join(stage.labels.values()) or stage.name
         for axes, matrix, title in zip(line, (value, attention), ("W_V", "W_KQ"), strict=True):
             bound = float(np.abs(matrix).max()) or 1.0
@@ -58,9 +59,9 @@ def weights(stages: list[StageView], run: RunView, spec: Spec, where: str) -> tu
             bare(axes)
             axes.set_title(f"{name}: {title} (seed {seed})")
             figure.colorbar(image, ax=axes, shrink=0.8)
-            if dim:
+            if full:
                 axes.axvline(dim - 0.5, color=INK, linewidth=0.8)
-            if dim and title == "W_KQ":
+            if full and title == "W_KQ":
                 axes.axhline(dim - 0.5, color=INK, linewidth=0.8)
     return figure, f"Weights of {stages[0].base}; lines part what reads tokens (first) from what reads positions."
 

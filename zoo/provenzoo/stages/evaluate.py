@@ -68,13 +68,14 @@ def rehearse(settings: Evaluate, seed: int, origin: Rehearsed | None) -> None:
         data = data_for(node.data, origin.data if origin else None)
         shapes = components.check("datasets", data, f"sets.{label}.data").build(seed=seed).shapes
         if origin:
-            _check_shapes(origin.filled, shapes, label)
+            check_shapes(origin.filled, shapes, label)
         elif not settings.from_:
             model = components.check("models", node.model, f"sets.{label}.model")
             model.build(seed=seed, **model.fill(shapes))
 
 
-def _check_shapes(filled: dict[str, int], shapes: dict[str, int], label: str) -> None:
+def check_shapes(filled: dict[str, int], shapes: dict[str, int], label: str) -> None:
+    """Raise a ZooError where a set's shapes are not those that the model was built for."""
     for name, size in filled.items():
         if shapes.get(name, size) != size:
             raise ZooError(f"sets.{label}: the model has {name} {size}, the data {shapes[name]}")
@@ -112,7 +113,7 @@ def measure_seed(settings: Evaluate, label: str, seed: int, work: Work) -> SeedR
     data = data_for(node.data, work.fetch(settings.from_).config["data"] if settings.from_ else None)
     dataset = components.check("datasets", data, "data").build(work.fetch, seed=seed)
     model, filled = _model(settings, node, dataset.shapes, seed, work)
-    _check_shapes(filled, dataset.shapes, label)
+    check_shapes(filled, dataset.shapes, label)
     loss = settings.loss or dataset.loss
     functions = metric_functions(settings.metrics, loss_function(loss))
     measure = Measure(functions, dataset, dataset.test, work.device, dtype)

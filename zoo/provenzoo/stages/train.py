@@ -19,7 +19,7 @@ from provenzoo.models.base import groups_of, members, model_groups, model_split,
 from provenzoo.models.split import merged_state, split_fused, split_state
 from provenzoo.plain import did_you_mean
 from provenzoo.settings import Settings
-from provenzoo.stages.evaluate import SetNode
+from provenzoo.stages.evaluate import SetNode, check_shapes
 from provenzoo.stages.work import Measured, Outcome, Rehearsed, Stopped, Work, data_for, has_parent
 from provenzoo.training import optim as optimisers
 from provenzoo.training import population
@@ -156,6 +156,9 @@ def rehearse(settings: Pretrain | Finetune, seed: int, origin: Rehearsed | None)
         _kept_from(model, origin.state if origin else state, settings.reset)
     freeze(model, frozen_parameters(model, settings))
     optimisers.build(settings.optim, model)
+    for label, part in settings.sets.items():
+        if not has_parent(part.data):
+            check_shapes(filled, components.check("datasets", part.data, "data").build(seed=seed).shapes, label)
     return Rehearsed(filled, state, node | data.resolved())
 
 

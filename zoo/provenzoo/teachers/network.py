@@ -66,18 +66,23 @@ class Network(Teacher):
             raise ZooError("network: either `from` (a stage or checkpoint) or `model` is needed, not both")
         self.network = restore(checkpoint, seed) if checkpoint else _fresh(model or {}, seed)
         self.network.eval().requires_grad_(False)
-        self.layer = _submodule(self.network, layer) if layer else None
+        self.layer, self.name = _submodule(self.network, layer or ""), layer
         self.law = (checkpoint.config["digest"] if checkpoint else str(model), layer)
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        with torch.no_grad():
-            if self.layer is None:
-                return self.network(inputs)
-            held: list[Tensor] = []
-            hook = self.layer.register_forward_hook(lambda *call: held.append(call[-1]))
-            with hook:
+        held: list[Any] = []
+        with torch.no_grad(), self.layer.register_forward_hook(lambda *call: held.append(call[-1])):
+            try:
                 self.network(inputs)
-            return held[0]
+            except (RuntimeError, ValueError, IndexError, AssertionError) as error:
+                reason = str(error).partition("\n")[0]
+                raise ZooError(f"network: it takes no inputs of shape {list(inputs.shape[1:])}: {reason}") from error
+        if len(held) != 1 or not isinstance(held[0], Tensor):
+            given = f"is called {len(held)} times" if len(held) != 1 else f"gives a {type(held[0]).__name__}"
+            raise ZooError(
+                f"network: the layer {self.name!r} {given}, where one tensor is needed; name another `layer`"
+            )
+        return held[0]
 
 
 def _fresh(node: dict[str, Any], seed: int) -> nn.Module:

@@ -61,6 +61,8 @@ class GraphConv(BilinearTeacher):
         activation: Activation = "relu",
         leak: Leak = 0.1,
     ) -> None:
+        if edges is not None and adjacency is not None:
+            raise ZooError("graph-conv: `edges` and `adjacency` are both given; give one")
         graph = _matrix(adjacency, tokens) if adjacency is not None else _of_edges(edges, tokens)
         graph.fill_diagonal_(1)
         attention = graph / _group_size(graph)
@@ -97,7 +99,7 @@ def _group_size(graph: Tensor) -> int:
         least, most = int(sizes.argmin()), int(sizes.argmax())
         raise ZooError(
             f"graph-conv: the graph is not regular: node {least} has degree {sizes[least] - 1}, "
-            f"node {most} has {sizes[most] - 1}"
+            f"node {most} has {sizes[most] - 1}; give every node as many edges"
         )
     return int(sizes[0])
 

@@ -20,8 +20,10 @@ NEEDED = {
     "data.inputs.name": "gaussian-tokens",
     "data.response": "teacher",
     "dtype": "float64",
+    "data.inputs.samples": None,
+    "loss": None,
 }
-"""What the population loss is known for: a stage's settings and their values."""
+"""What the population loss is known for: a stage's settings and their values; with None, what it has no use for."""
 
 
 class PopulationGradient:
@@ -33,6 +35,8 @@ class PopulationGradient:
     """
 
     def __init__(self, truths: Sequence[Mapping[str, Tensor]], device: torch.device | str, dtype: torch.dtype) -> None:
+        if "true_value" not in truths[0]:
+            raise ZooError("`population: true` needs a teacher whose V* and S* are known, such as graph-conv")
         self.value, self.attention, slope = (
             torch.stack([truth[name] for truth in truths]).to(device, dtype)
             for name in ("true_value", "true_attention", "true_slope")
@@ -98,13 +102,17 @@ class PopulationGradient:
 def check(settings: Any, where: str) -> None:
     """What is wrong with a stage that asks for `population: true`, before anything runs."""
     data = settings.data
+    inputs = data.get("inputs") or {}
     given = {
         "model.name": settings.model.get("name"),
         "data.name": data.get("name"),
-        "data.inputs.name": (data.get("inputs") or {}).get("name"),
+        "data.inputs.name": inputs.get("name"),
+        "data.inputs.samples": inputs.get("samples"),
+        "loss": settings.loss,
         "data.response": data.get("response", "teacher"),
         "dtype": settings.dtype,
     }
     for key, needed in NEEDED.items():
         if given[key] != needed:
-            raise UsageError(f"{where}.{key}: `population: true` needs {needed!r} (it is {given[key]!r})")
+            wish = "has no use for it; leave it out" if needed is None else f"needs {needed!r}"
+            raise UsageError(f"{where}.{key}: `population: true` {wish} (it is {given[key]!r})")
