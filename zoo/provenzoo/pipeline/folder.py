@@ -75,7 +75,7 @@ class RunFolder:
 
     def drop(self) -> None:
         """Remove what an earlier run left."""
-        for name in ("run.json", "report.html", "README.md", "figures", "stages"):
+        for name in ("run.json", "report.html", "README.md", "figures", "stages", "tensorboard"):
             target = self.path / name
             shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
 

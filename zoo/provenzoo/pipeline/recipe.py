@@ -14,6 +14,7 @@ from pydantic import Field, field_validator
 from provenzoo import registry
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.pipeline.claims import Claim
+from provenzoo.pipeline.trackers import Name as Tracker
 from provenzoo.plain import (
     did_you_mean,
     kind_of,
@@ -49,6 +50,8 @@ class Recipe(Settings):
     stages: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
     figures: dict[str, Figure] = {}
     publish: str | None = None
+    trackers: list[Tracker] = []
+    """Where a training's numbers go as it goes on, beside the run folder."""
     card: str | None = None
     """The model card's template, `cards/<card>.md.jinja` of a content folder; ours if none is named."""
     claims: dict[str, Claim] = {}

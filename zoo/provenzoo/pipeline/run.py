@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 
 from provenzoo import __version__, fetch
 from provenzoo.errors import ZooError
+from provenzoo.pipeline import trackers
 from provenzoo.pipeline.claims import judge
 from provenzoo.pipeline.folder import RunFolder
 from provenzoo.pipeline.plan import Plan, prepare
@@ -69,6 +70,7 @@ def run(
     step. The folder is `runs/<recipe>/<id>` below the working directory, or `out`.
     """
     data, plan = prepare(recipe, overrides)
+    trackers.check(plan.recipe.trackers)
     device = runtime.resolve_device(plan.recipe.device)
     folder = RunFolder(Path(out) if out else Path("runs") / plan.recipe.recipe / plan.id)
     folder.check(plan.recipe.recipe)
@@ -125,6 +127,7 @@ class _Session:
 
     def __init__(self, plan: Plan, folder: RunFolder, device: torch.device, stop: runtime.Stop):
         self.plan, self.folder, self.device, self.stop = plan, folder, device, stop
+        self.trackers = trackers.Trackers(plan.recipe.trackers, plan.recipe.recipe, plan.id, folder.path)
         self.pending = _pending(plan, folder)
         self.done = {point.name for point in plan.points} - {point.name for point in self.pending}
 
@@ -181,6 +184,8 @@ class _Session:
             if isinstance(error, ZooError):
                 raise ZooError(f"{', '.join(point.name for point in failed)}: {error}") from error
             raise
+        finally:
+            self.trackers.finish()
 
     def _outcomes(self, points: list[Point]) -> list[Outcome]:
         works = [(point.settings, _Work(self, point)) for point in points]
@@ -221,6 +226,7 @@ class _Work:
     def __init__(self, session: _Session, point: Point):
         self.name, self.seeds, self.device = point.name, point.seeds, session.device
         self._plan, self._folder, self._stop, self._point = session.plan, session.folder, session.stop, point
+        self._trackers = session.trackers
         self._fetched: dict[str, fetch.Checkpoint] = {}
 
     def fetch(self, reference: str) -> fetch.Checkpoint:
@@ -233,6 +239,9 @@ class _Work:
 
     def load(self, key: str) -> State | None:
         return self._folder.load_state(self._point, key)
+
+    def track(self, seed: int, step: int, values: Mapping[str, Any]) -> None:
+        self._trackers.log(self._point, seed, step, values)
 
     def stopping(self) -> bool:
         return self._stop.requested

@@ -351,7 +351,8 @@ class _Group:
     """
 
     def __init__(self, stages: list[_Stage], seeds: list[int]) -> None:
-        stage = self.stage = stages[0]
+        self.stages, stage = stages, stages[0]
+        self.stage = stage
         self.seeds, self.times = seeds, len(stages)
         self.rates = [each.settings.optim.lr for each in stages for _ in seeds] if len(stages) > 1 else None
         self.key = f"seed-{seeds[0]}" if len(seeds) == 1 else f"seeds-{seeds[0]}-{seeds[-1]}"
@@ -393,6 +394,7 @@ class _Group:
             frozen=self.still.parameters,
             log_every=log_interval(self.steps, settings.log_every),
             measure=self._measure,
+            watch=self._watch,
             save=self._save,
             resume=self._kept(),
             stop=work.stopping,
@@ -408,6 +410,17 @@ class _Group:
             for label, measure in measures.items():
                 for name, value in measure(model).items():
                     logged[_at(label, name)].append(value)
+
+    def _watch(self, step: int, losses: list[float] | None) -> None:
+        """Tell the trackers of each replica's loss, its learning rate and what was last measured."""
+        for index, logged in enumerate(self.logged):
+            which, seed = divmod(index, len(self.seeds))
+            optim = self.stages[which].settings.optim
+            rate = optim.lr * optim.schedule.factor(max(step - 1, 0), self.steps)
+            values = {name: values[-1] for name, values in logged.items()} | {"learning-rate": rate}
+            if losses:
+                values["train-loss"] = losses[index]
+            self.stages[which].work.track(self.seeds[seed], step, values)
 
     def _population(self) -> population.PopulationGradient:
         truths = [data.structure for data in self.datasets] * self.times

@@ -36,6 +36,10 @@ class Work(Protocol):
         """The state that was last kept for a part of the stage."""
         ...
 
+    def track(self, seed: int, step: int, values: Mapping[str, Any]) -> None:
+        """Tell those who watch the numbers of a seed at a step."""
+        ...
+
     def stopping(self) -> bool:
         """Whether the stage should save and leave."""
         ...

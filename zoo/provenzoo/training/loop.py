@@ -48,6 +48,7 @@ def train(
     frozen: Iterable[str] = (),
     log_every: int | None = None,
     measure: Callable[[int], None] | None = None,
+    watch: Callable[[int, list[float] | None], None] | None = None,
     save: Callable[[State], None] | None = None,
     save_seconds: float = 10.0,
     resume: State | None = None,
@@ -61,7 +62,8 @@ def train(
     `frozen` parameters, by name, stay as they are. `measure(step)` is called in eval mode, without gradients,
     at step 0, every `log_every` steps and at the end. `save` is given the state every `save_seconds`, when
     `stop()` becomes true (then training ends) and at the end; with `resume` it goes on from there, and what
-    was measured up to it is not measured again.
+    was measured up to it is not measured again. After every measurement `watch` is given the step and each
+    replica's mean loss over the batches since the last one (None at step 0).
 
     Losses are looked at every 50 steps and where something is measured. A replica that is not finite is
     noted; others stacked beside it go on unharmed, and if none is left the remaining steps are skipped,
@@ -72,7 +74,9 @@ def train(
     if resume:
         training.restore(resume)
     with _own_draws(replicas.device), progress or contextlib.nullcontext():
-        stopped = _run(training, log_every or steps, measure or (lambda _: None), save, save_seconds, stop, progress)
+        stopped = _run(
+            training, log_every or steps, measure or (lambda _: None), watch, save, save_seconds, stop, progress
+        )
     return Result(training.losses.cpu(), training.diverged, stopped)
 
 
@@ -80,6 +84,7 @@ def _run(
     training: "_Training",
     log_every: int,
     measure: Callable[[int], None],
+    watch: Callable[[int, list[float] | None], None] | None,
     save: Callable[[State], None] | None,
     save_seconds: float,
     stop: Callable[[], bool],
@@ -90,6 +95,8 @@ def _run(
     time_to_save, time_to_show = Every(save_seconds), Every(0.5)
     if training.done == 0:
         training.measured(measure)
+        if watch:
+            watch(0, None)
     while training.done < steps:
         if training.lost:
             training.done += 1
@@ -101,6 +108,8 @@ def _run(
             training.check()
         if logged:
             training.measured(measure)
+            if watch:
+                watch(step, training.mean_losses((step - 1) // log_every * log_every))
         if progress and progress.live and time_to_show():
             progress.update(step, training.last_loss())
         stopping = step < steps and stop()
@@ -198,6 +207,11 @@ class _Training:
         """The mean loss of the last step."""
         last = self._pending[-1] if self._pending else self.losses[:, self.done - 1]
         return last.mean().item()
+
+    def mean_losses(self, since: int) -> list[float]:
+        """Each replica's mean loss over the steps from `since` on."""
+        self._flush()
+        return self.losses[:, since : self.done].mean(-1).tolist()
 
     def check(self) -> None:
         """Note the replicas that are not finite: by their losses, and at the end by their parameters too."""
