@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from provenzoo.settings import Settings
-from provenzoo.stages import evaluate, train
+from provenzoo.stages import evaluate, train, training_settings
 from provenzoo.stages.work import Outcome, Rehearsed, Work
 
 Expected = Iterable[tuple[str, str, int | None]]
@@ -21,7 +21,7 @@ class Together:
     run: Callable[[Sequence[tuple[Any, Work]]], list[Outcome]]
 
 
-RATES = Together(train.alike, train.at_once, train.train_at_once)
+RATES = Together(training_settings.alike, train.at_once, train.train_at_once)
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,22 @@ class Stage:
 
 STAGES = {
     "pretrain": Stage(
-        train.Pretrain, train.check, train.expected, train.rehearse, train.train, trains=True, together=RATES
+        training_settings.Pretrain,
+        training_settings.check,
+        training_settings.expected,
+        train.rehearse,
+        train.train,
+        trains=True,
+        together=RATES,
     ),
     "finetune": Stage(
-        train.Finetune, train.check, train.expected, train.rehearse, train.train, trains=True, together=RATES
+        training_settings.Finetune,
+        training_settings.check,
+        training_settings.expected,
+        train.rehearse,
+        train.train,
+        trains=True,
+        together=RATES,
     ),
     "evaluate": Stage(
         evaluate.Evaluate, evaluate.check, evaluate.expected, evaluate.rehearse, evaluate.evaluate, trains=False
