@@ -70,6 +70,10 @@ def test_a_stage_may_hold_the_node():
         ({"schedule": "cosin"}, ["stage.optim.schedule.name", "'cosin'"]),
         ({"groups": {"head": {"lrr": 1}}}, ["stage.optim.groups.head", "'lr'"]),
         ({"name": "sgd", "nesterov": True}, ["nesterov", "momentum"]),
+        ({"name": "gradient-flow", "clip": 1.0}, ["gradient-flow", "leave out clip,"]),
+        ({"name": "gradient-flow", "schedule": "cosine"}, ["leave out schedule,"]),
+        ({"name": "gradient-flow", "weight_decay": 0.1}, ["leave out weight_decay,"]),
+        ({"name": "gradient-flow", "groups": {"value": {"weight_decay": 0.1}}}, ["leave out weight_decay,"]),
     ],
 )
 def test_a_wrong_node_is_told_in_one_line_with_its_place(node, told):

@@ -143,6 +143,14 @@ class Optim(Settings):
     clip: Rate | None = None
     decay_vectors: bool = False
 
+    @model_validator(mode="after")
+    def _a_flow_is_the_losss_own(self) -> "Optim":
+        decays = self.own.weight_decay or any(group.weight_decay for group in self.groups.values())
+        altered = {"clip": self.clip, "schedule": self.schedule != Schedule(), "weight_decay": decays}
+        if isinstance(self.own, GradientFlow) and (names := [name for name, given in altered.items() if given]):
+            raise ValueError(f"gradient-flow follows -grad L as it is; leave out {', '.join(names)}, or use sgd")
+        return self
+
     @property
     def rate_is_a_factor(self) -> bool:
         """Whether a step is `lr` times what does not depend on it, so that replicas may each have their own."""
