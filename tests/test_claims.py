@@ -112,6 +112,7 @@ def test_a_null_never_holds() -> None:
         ("judge.loss", "the stage has sets: in, out"),
         ("loss", "no metric's path"),
         ({"steps": ["train.loss", "loops"]}, "no axis 'loops'"),
+        ({"steps": ["train.loss", "step"]}, "for its logged steps write 'train.loss@*'"),
     ],
 )
 def test_a_misspelt_path_is_named_with_the_nearest(metric: object, says: str) -> None:

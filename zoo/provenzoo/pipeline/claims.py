@@ -372,6 +372,8 @@ def _steps(path: str, axis: str, table: Table) -> Iterator[tuple[str, Values]]:
     lines: dict[tuple, list[tuple[Key, Values]]] = {}
     for key, values in MetricPath.parse(path).find(table).items():
         logged = axis == "step" and key.step is not None
+        if axis == "step" and key.step is None and axis not in dict(key.labels):
+            raise ZooError(f"steps: {path!r} is the last value alone; for its logged steps write {path + '@*'!r}")
         if axis not in dict(key.labels) and not logged:
             raise ZooError(f"steps: {path!r} has no axis {axis!r}{did_you_mean(axis, dict(key.labels))}")
         rest = tuple(pair for pair in key.labels if pair[0] != axis)
