@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import provenzoo
 from provenzoo import checkpoint
 from provenzoo.errors import ZooError
-from provenzoo.models.linear_attention import LinearAttention
+from provenzoo.models.linear_attention import LinearAttention, LoopedLinearAttention
 from provenzoo.training.replicas import Replicas
 
 FORMS = ("theory", "symmetric", "full")
@@ -147,3 +147,17 @@ def test_a_block_that_is_held_several_times_is_saved_once_and_comes_back_shared(
 def test_settings_that_are_no_model_are_named(settings: dict[str, Any]) -> None:
     with pytest.raises(ZooError, match=next(key for key in reversed(settings))):
         provenzoo.create_model("looped-linear-attention", **{"dim": 3, **settings})
+
+
+@pytest.mark.parametrize("shape", [(4, 4, 7), (4, 3, 7), (4, 6, 6), (4, 3)])
+@pytest.mark.parametrize("form", ["theory", "full"])
+def test_inputs_of_another_dimension_are_refused_in_one_line(shape: tuple[int, ...], form: Any) -> None:
+    model = LoopedLinearAttention(dim=4, loops=2, form=form)
+    with pytest.raises(ZooError, match=r"dim 4 reads prompts \[B, 5, n \+ 1\] or Gram") as caught:
+        model(torch.zeros(shape))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_diagonal_of_another_size_names_the_model() -> None:
+    with pytest.raises(ZooError, match="linear attention: diagonal has 2 values, but dim is 3"):
+        LoopedLinearAttention(dim=3, loops=1, diagonal=[1.0, 2.0])

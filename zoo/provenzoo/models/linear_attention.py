@@ -48,7 +48,7 @@ class LinearAttention(Model, nn.Module):
         self.dim, self.form, self.compute = dim, form, compute
         start = torch.as_tensor(diagonal, dtype=torch.float32)
         if start.dim() and len(start) != dim:
-            raise ZooError(f"diagonal has {len(start)} values, but dim is {dim}")
+            raise ZooError(f"linear attention: diagonal has {len(start)} values, but dim is {dim}")
         self.query = nn.Parameter(start.expand(dim).diag() + std * torch.randn(*stack, dim, dim))
         if form == "full":
             self.value = nn.Parameter(std * torch.randn(*stack, dim, dim))
@@ -66,7 +66,13 @@ class LinearAttention(Model, nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Predictions `[..., B]` of prompts `[..., B, dim + 1, n + 1]`, or `error_map` of Gram matrices."""
-        if x.shape[-2] == self.dim:
+        rows, columns = x.shape[-2:] if x.dim() >= 2 else (0, 0)
+        if rows != self.dim + 1 and (rows, columns) != (self.dim, self.dim):
+            raise ZooError(
+                f"linear attention of dim {self.dim} reads prompts [B, {self.dim + 1}, n + 1] or Gram matrices "
+                f"[B, {self.dim}, {self.dim}], not {[*x.shape]}; give model and data the same dim"
+            )
+        if rows == self.dim:
             return self._moving_error_map(x) if self.form == "full" else self.error_map(x)
         return self.by_tokens(x) if self.compute == "tokens" or self.form == "full" else self.by_residual(x)
 
