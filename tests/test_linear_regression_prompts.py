@@ -113,6 +113,11 @@ def test_samples_make_a_finite_training_split_apart_from_the_test() -> None:
         ({"n": 5, "dim": 2, "spectrum": [1.0]}, "spectrum has 1 values, but dim is 2"),
         ({"n": 5, "dim": 2, "spectrum": [1.0, 0.0]}, "spectrum"),
         ({"n": 5, "dim": 1, "spectrum": [1.0], "covariance": [[1.0]]}, "not both"),
+        ({"n": 10**19, "dim": 2, "layout": "gram"}, "n"),
+        ({"n": 5, "dim": 2, "spectrum": [1e39, 1.0]}, "outside float32"),
+        ({"n": 5, "dim": 2, "spectrum": [1e-39, 1.0]}, "outside float32"),
+        ({"n": 5, "dim": 2, "spectrum": [1e-80, 1.0]}, "outside float32"),
+        ({"n": 5, "dim": 2, "spectrum": [1e-40, 1e40], "rotate": True}, "too far apart"),
     ],
 )
 def test_settings_that_are_no_regression_are_named(settings: dict[str, Any], says: str) -> None:

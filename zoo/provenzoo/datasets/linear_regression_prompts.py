@@ -12,6 +12,8 @@ from provenzoo.draws import derive, generator
 from provenzoo.errors import ZooError
 
 Count = Annotated[int, Field(ge=1)]
+Context = Annotated[int, Field(ge=1, le=2**53)]
+"""Context examples; beyond 2^53 a count is not exact in float64."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -37,7 +39,7 @@ class LinearRegressionPrompts(Dataset):
         self,
         *,
         seed: int = 0,
-        n: Count,
+        n: Context,
         dim: Count = 10,
         layout: Literal["prompts", "gram"] = "prompts",
         covariance: list[list[Finite]] | None = None,
@@ -51,11 +53,17 @@ class LinearRegressionPrompts(Dataset):
         self.samples, self.count = samples, test
         self._law = (seed, n, dim, layout, str(covariance), str(spectrum), rotate, weights)
         self.covariance = self._covariance(covariance, spectrum, rotate)
-        root = torch.linalg.cholesky(self.covariance)
+        root = _root(self.covariance)
         identity = torch.eye(dim, dtype=torch.float64)
         self.weight_covariance = torch.cholesky_inverse(root) if weights == "matched" else identity
-        self.roots = root.float(), torch.linalg.cholesky(self.weight_covariance).float()
+        self.roots = root.float(), _root(self.weight_covariance).float()
         self.covariances = torch.stack([self.weight_covariance, self.covariance]).float()
+        tensors = (*self.roots, self.covariances)
+        if not all(t.isfinite().all() and (t.diagonal(dim1=-2, dim2=-1) > 0).all() for t in tensors):
+            raise ZooError(
+                "linear-regression-prompts: the covariance of x or of w is outside float32 (about 1e-38 to 3e38); "
+                "bring the eigenvalues nearer to 1"
+            )
         if layout == "gram":
             self.loss = "integrated-squared-error"  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -142,6 +150,14 @@ def _rotation(dim: int, draws: torch.Generator) -> Tensor:
     """A rotation or reflection drawn uniformly, `[dim, dim]` float64."""
     q, r = torch.linalg.qr(torch.randn(dim, dim, dtype=torch.float64, generator=draws))
     return q * r.diagonal().sign()
+
+
+def _root(covariance: Tensor) -> Tensor:
+    """Its Cholesky factor in float64; a covariance that rounding has made singular is a ZooError."""
+    root, info = torch.linalg.cholesky_ex(covariance)
+    if info:
+        raise ZooError("linear-regression-prompts: the eigenvalues of the covariance are too far apart for float64")
+    return root
 
 
 def _checked(rows: list[list[float]], dim: int) -> Tensor:
