@@ -5,7 +5,8 @@ import math
 import pytest
 
 from provenzoo.errors import ZooError
-from provenzoo.pipeline.claims import Claim, Key, Table, Values, bound, judge, log_slope
+from provenzoo.pipeline.claims import Claim, Key, Table, Values, bound, judge
+from provenzoo.pipeline.slopes import log_slope
 from provenzoo.settings import read
 
 

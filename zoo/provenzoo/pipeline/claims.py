@@ -3,14 +3,14 @@
 import itertools
 import math
 import re
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pydantic
 
 from provenzoo.errors import ZooError
+from provenzoo.pipeline.slopes import log_slope
 from provenzoo.plain import did_you_mean
 from provenzoo.settings import Settings
 
@@ -401,14 +401,3 @@ def _slopes(path: str, tail: int | float, table: Table) -> Iterator[tuple[str, V
         errors = [error for _, error in fits if error is not None]
         told = f" (standard error {max(errors):.2g})" if errors else ""
         yield f"slope of {str(key).partition('@')[0]} over steps {steps[0]}..{steps[-1]}{told}", [s for s, _ in fits]
-
-
-def log_slope(steps: Sequence[int], values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """The least-squares slope of log(value) over log(step) and its standard error; null if a value is not above 0."""
-    positive = [value for value in values if value is not None and value > 0]
-    if len(positive) < len(values):
-        return None, None
-    fit = statistics.linear_regression(x := [math.log(s) for s in steps], y := [math.log(v) for v in positive])
-    spread = math.fsum((a - statistics.fmean(x)) ** 2 for a in x)
-    residual = math.fsum((b - fit.intercept - fit.slope * a) ** 2 for a, b in zip(x, y, strict=True))
-    return fit.slope, math.sqrt(residual / (len(x) - 2) / spread)
