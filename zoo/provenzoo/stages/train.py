@@ -279,6 +279,7 @@ class _Group:
             settings.optim,
             self.steps,
             rates=self.rates,
+            accumulate=settings.accumulate,
             gradient=self._population() if getattr(settings, "population", False) else None,
             frozen=self.still.parameters,
             log_every=log_interval(self.steps, settings.log_every),

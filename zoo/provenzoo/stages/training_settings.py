@@ -29,6 +29,11 @@ class Train(Settings):
     steps: Positive | None = None
     epochs: Positive | None = None
     batch: Positive = 64
+    accumulate: Positive = 1
+    """Micro-batches that each batch is split into, to need less memory; their gradients add up to the batch's.
+
+    BatchNorm's statistics, however, are those of a micro-batch, and its running ones move once for each.
+    """
     dtype: Literal["float32", "float64"] = "float32"
     metrics: Annotated[list[str], Field(min_length=1)]
     log_every: Positive | None = None
@@ -41,6 +46,8 @@ class Train(Settings):
     def _one_length(self) -> "Train":
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("either `steps` or `epochs` is needed, not both")
+        if self.accumulate > self.batch:
+            raise ValueError(f"`accumulate` ({self.accumulate}) is more than `batch` ({self.batch}); give at most that")
         return self
 
 
@@ -70,6 +77,8 @@ def check(settings: Train, where: str) -> None:
         if node.model != settings.model:
             raise UsageError(f"{where}.sets.{label}: a stage that trains has one model; overlay `data` alone")
     if getattr(settings, "population", False):
+        if settings.accumulate > 1:
+            raise UsageError(f"{where}.accumulate: `population: true` has no batches to split; leave it out")
         population.check(settings, where)
     for name in settings.metrics:
         if name != "loss":

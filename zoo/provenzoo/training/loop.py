@@ -44,6 +44,7 @@ def train(
     steps: int,
     *,
     rates: Sequence[float] | None = None,
+    accumulate: int = 1,
     gradient: Callable[[nn.Module], Tensor] | None = None,
     frozen: Iterable[str] = (),
     log_every: int | None = None,
@@ -58,6 +59,7 @@ def train(
     """Train the replicas in place.
 
     `rates` gives stacked replicas a learning rate each, in the place of `optim.lr`, where `optim.rate_is_a_factor`.
+    `accumulate` is the number of micro-batches that a batch is split into, the last of them maybe smaller.
     `gradient` sets the parameters' gradients and gives the losses `[...]`, in the place of feed and loss.
     `frozen` parameters, by name, stay as they are. `measure(step)` is called in eval mode, without gradients,
     at step 0, every `log_every` steps and at the end. `save` is given the state every `save_seconds`, when
@@ -70,7 +72,7 @@ def train(
     though not their measurements. Everything frozen is a ZooError.
     """
     freeze(replicas.module, frozen)
-    training = _Training(replicas, feed, loss, optim, steps, rates, gradient)
+    training = _Training(replicas, feed, loss, optim, steps, rates, gradient, accumulate)
     if resume:
         training.restore(resume)
     with _own_draws(replicas.device), progress or contextlib.nullcontext():
@@ -133,12 +135,13 @@ class _Training:
         steps: int,
         rates: Sequence[float] | None,
         gradient: Callable[[nn.Module], Tensor] | None,
+        accumulate: int = 1,
     ) -> None:
         self.replicas, self.module, self.feed, self.loss = replicas, replicas.module, feed, loss
         self.gradient = gradient or self._backward
         self.rates = None if rates is None else torch.tensor(rates, device=replicas.device)
         self.optim = optim if rates is None else optim.model_copy(update={"lr": 1.0})
-        self.steps, self.done = steps, 0
+        self.steps, self.done, self.accumulate = steps, 0, accumulate
         self.optimiser = optimisers.build(self.optim, self.module, replicas.stacked)
         self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
         self.losses = torch.full((len(replicas), steps), torch.nan, device=replicas.device)
@@ -176,16 +179,29 @@ class _Training:
         inputs, targets = self.feed.batch(self.done)
         for parameter in self.parameters:
             parameter.grad = None
+        if self.accumulate > 1:
+            return self._accumulated(inputs, targets)
         value = self._loss(inputs, targets)
         value.backward(torch.ones_like(value) if self.replicas.stacked else None)
         return value
 
-    def _loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def _accumulated(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The same from micro-batches, weighted by their sizes; the draws of one go on from those of the last."""
+        axis = 1 if self.replicas.stacked else 0
+        parts = zip(inputs.chunk(self.accumulate, axis), targets.chunk(self.accumulate, axis), strict=True)
+        values: list[Tensor] = []
+        for part, target in parts:
+            value = self._loss(part, target, seed=not values) * (part.shape[axis] / inputs.shape[axis])
+            value.backward(torch.ones_like(value) if self.replicas.stacked else None)
+            values.append(value.detach())
+        return torch.stack(values).sum(0)
+
+    def _loss(self, inputs: Tensor, targets: Tensor, seed: bool = True) -> Tensor:
         """One number a replica; a model that draws (dropout) does so from (seed, "step", step).
 
         Whether it draws is seen in the first step: seeding torch each time would slow a tiny model.
         """
-        if self._draws is False:
+        if self._draws is False or not seed:
             return self.loss(self.module(inputs), targets)
         torch.manual_seed(derive(self.replicas.seeds[0], "step", self.done))
         before = None if self._draws else _generator_states(inputs.device)
