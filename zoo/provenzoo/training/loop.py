@@ -150,6 +150,7 @@ class _Training:
         self._pending: list[Tensor] = []
         self._factor: float | None = None
         self._draws: bool | None = None
+        self._is_mean = False
         set_mode(self.module)
 
     @property
@@ -181,36 +182,44 @@ class _Training:
             parameter.grad = None
         if self.accumulate > 1:
             return self._accumulated(inputs, targets)
-        value = self._loss(inputs, targets)
+        value = self.loss(self._outputs(inputs), targets)
         value.backward(torch.ones_like(value) if self.replicas.stacked else None)
         return value
 
     def _accumulated(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """The same from micro-batches, weighted by their sizes; the draws of one go on from those of the last."""
         axis = 1 if self.replicas.stacked else 0
-        parts = zip(inputs.chunk(self.accumulate, axis), targets.chunk(self.accumulate, axis), strict=True)
-        values: list[Tensor] = []
-        for part, target in parts:
-            value = self._loss(part, target, seed=not values) * (part.shape[axis] / inputs.shape[axis])
+        size = inputs.shape[axis]
+        count = min(self.accumulate, size)
+        total, seen = torch.zeros(()), []
+        pairs = zip(inputs.tensor_split(count, axis), targets.tensor_split(count, axis), strict=True)
+        for number, (part, target) in enumerate(pairs):
+            outputs = self._outputs(part, first=number == 0)
+            value = self.loss(outputs, target) * (part.shape[axis] / size)
             value.backward(torch.ones_like(value) if self.replicas.stacked else None)
-            values.append(value.detach())
-        return torch.stack(values).sum(0)
+            total = value.detach() if number == 0 else total + value.detach()
+            if not self._is_mean:
+                seen.append(outputs.detach())
+        if not self._is_mean:
+            _check_mean(self.loss(torch.cat(seen, axis), targets), total)
+            self._is_mean = True
+        return total
 
-    def _loss(self, inputs: Tensor, targets: Tensor, seed: bool = True) -> Tensor:
-        """One number a replica; a model that draws (dropout) does so from (seed, "step", step).
+    def _outputs(self, inputs: Tensor, first: bool = True) -> Tensor:
+        """What the model gives; one that draws (dropout) does so from (seed, "step", step).
 
         Whether it draws is seen in the first step: seeding torch each time would slow a tiny model.
         """
-        if self._draws is False or not seed:
-            return self.loss(self.module(inputs), targets)
+        if self._draws is False or not first:
+            return self.module(inputs)
         torch.manual_seed(derive(self.replicas.seeds[0], "step", self.done))
         before = None if self._draws else _generator_states(inputs.device)
-        value = self.loss(self.module(inputs), targets)
+        outputs = self.module(inputs)
         if before is not None:
             self._draws = not all(map(torch.equal, before, _generator_states(inputs.device)))
         if self._draws and self.replicas.stacked:
             raise ZooError("a model that draws as it trains (dropout) cannot train its seeds at once")
-        return value
+        return outputs
 
     def measured(self, measure: Callable[[int], None]) -> None:
         """Measure in eval mode, and go back to training."""
@@ -265,6 +274,14 @@ class _Training:
         optimisers.restore_optimiser(self.optimiser, self.module, state.optimiser)
         self.losses[:, : state.step] = state.losses.to(self.losses.device)
         self.done, self.diverged = state.step, dict(state.diverged)
+
+
+def _check_mean(whole: Tensor, added: Tensor) -> None:
+    """A ZooError where a batch's loss is not what its micro-batches' weighted losses add up to."""
+    if not torch.allclose(added, whole, rtol=1e-3, atol=1e-6, equal_nan=True):
+        raise ZooError(
+            "the loss is no mean over a batch's examples, so micro-batches do not add up to it; leave out `accumulate`"
+        )
 
 
 def freeze(model: nn.Module, names: Iterable[str]) -> None:
