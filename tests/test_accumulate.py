@@ -62,7 +62,7 @@ def test_a_loss_that_is_no_mean_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setitem(globals(), "loss_function", lambda name: median)
     trained([0], 1)
-    with pytest.raises(ZooError, match="no mean over the examples"):
+    with pytest.raises(ZooError, match="no mean over a batch"):
         trained([0], 4)
 
 

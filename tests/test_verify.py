@@ -11,6 +11,7 @@ from small_run import RECIPE, copied, edit, execute, recipe
 import provenzoo
 from provenzoo import checkpoint
 from provenzoo.errors import ZooError
+from provenzoo.pipeline.verify import agree, slack
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
@@ -110,3 +111,22 @@ def test_verify_refuses_weights_that_were_changed(reference: Path, tmp_path: Pat
     checkpoint.save(file, tensors, metadata)
     with pytest.raises(ZooError, match="not the tensors that were saved"):
         provenzoo.verify(run)
+
+
+@pytest.mark.parametrize(
+    ("metric", "n", "dtype", "least", "most"),
+    [
+        ("accuracy", 9_999, "float32", 0.0, 0.0),
+        ("accuracy", 10_000, "float32", 1e-4, 1e-4),
+        ("labelling-error", 25_000, "float32", 2 / 25_000, 2 / 25_000),
+        ("class-accuracy", 10_000, "float32", 0.0, 0.0),
+        ("loss", 10, "float32", 1e-7, 1e-5),
+        ("loss", 10, "float64", 1e-13, 1e-11),
+    ],
+)
+def test_what_another_cpu_may_change_is_a_share_in_ten_thousand_or_rounding(
+    metric: str, n: int, dtype: str, least: float, most: float
+) -> None:
+    allowed = slack(metric, {"n": n, "dtype": dtype})
+    assert least <= allowed <= most
+    assert agree(0.5, 0.5 + allowed, 0.0, allowed) and not agree(0.5, 0.5 + allowed + 1e-4, 0.0, allowed)

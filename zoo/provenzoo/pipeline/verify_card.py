@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 from provenzoo.errors import ZooError
 from provenzoo.pipeline.claims import Claim, Key, MetricPath, Table, judge
 from provenzoo.pipeline.run import summarise
-from provenzoo.pipeline.verify import COUNTED, TOLERANCE, Row, agree
+from provenzoo.pipeline.verify import COUNTED, TOLERANCE, Row, agree, slack
 from provenzoo.settings import read
 from provenzoo.untrusted import check_size
 
@@ -27,17 +27,29 @@ def card_rows(file: Path, sets: dict[str, Any], again: Numbers) -> list[Row]:
         card = ModelCard.load(file, ignore_metadata_errors=False)
     except ValueError as error:
         raise ZooError(f"{file}: its results cannot be read ({str(error).partition('.')[0]})") from None
-    return [*_index_rows(card, again), *_table_rows(card.text, sets, again)]
+    return [*_index_rows(card, sets, again), *_table_rows(card.text, sets, again)]
 
 
-def _index_rows(card: ModelCard, again: Numbers) -> Iterator[Row]:
+def _index_rows(card: ModelCard, sets: dict[str, Any], again: Numbers) -> Iterator[Row]:
     """The model-index: means over seeds, told with six digits."""
     for result in card.data.get("eval_results") or []:
         where, metric, saved = str(result.dataset_config), result.metric_type, result.metric_value
         values = again.get(where, {}).get(metric)
         mean = summarise(values)["mean"] if values else None
         tolerance = _SIX if metric in COUNTED else TOLERANCE
-        yield Row(f"card: {where}", metric, None, saved, mean, tolerance, agree(saved, mean, tolerance))
+        yield Row(
+            f"card: {where}",
+            metric,
+            None,
+            saved,
+            mean,
+            tolerance,
+            agree(saved, mean, tolerance, _slack(where, metric, sets)),
+        )
+
+
+def _slack(where: str, metric: str, sets: dict[str, Any]) -> float:
+    return slack(metric, sets[where]) if where in sets else 0.0
 
 
 def _table_rows(text: str, sets: dict[str, Any], again: Numbers) -> Iterator[Row]:
@@ -55,14 +67,16 @@ def _table_rows(text: str, sets: dict[str, Any], again: Numbers) -> Iterator[Row
             values = again.get(where, {}).get(metric)
             if values is None:
                 continue
-            yield from _cell_rows(f"card: {where}", metric, cells or [], summarise(values))
+            yield from _cell_rows(f"card: {where}", metric, cells or [], summarise(values), slack(metric, entry))
 
 
-def _cell_rows(where: str, metric: str, cells: list[str], summary: dict[str, Any]) -> Iterator[Row]:
+def _cell_rows(where: str, metric: str, cells: list[str], summary: dict[str, Any], absolute: float) -> Iterator[Row]:
     for index, (name, digits) in enumerate((("mean", _FOUR), ("std", _TWO), ("min", _FOUR), ("max", _FOUR)), start=2):
         saved, tolerance = _number(cells[index]) if len(cells) > index else None, digits + TOLERANCE
         missing = len(cells) <= index and summary[name] is not None
-        same = not missing and (agree(saved, summary[name], tolerance) or (name == "std" and _tiny(saved, summary)))
+        same = not missing and (
+            agree(saved, summary[name], tolerance, absolute) or (name == "std" and _tiny(saved, summary))
+        )
         yield Row(where, f"{metric} ({name})", None, saved, summary[name], tolerance, same)
 
 
