@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 import provenzoo
+from provenzoo.errors import ZooError
 from provenzoo.metrics import in_context, in_context_bounds, wishart
 from provenzoo.metrics.in_context_bounds import delta, dominance_threshold, flow_time, instance_bound
+from provenzoo.metrics.measure import Measure, metric_functions
 
 N, DIM = 20, 4
 SPECTRUM = [0.5, 1.0, 1.5, 2.0]
@@ -38,7 +40,7 @@ def known(made: Any, found: Any) -> dict[str, Tensor]:
 
 def asked(function: Any, everything: dict[str, Tensor]) -> float:
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    return function(**{name: everything[name] for name in names}).item()
+    return function(**{name: everything[name] for name in names if name in everything}).item()
 
 
 # --- losses -------------------------------------------------------------------------------------------------------
@@ -104,6 +106,87 @@ def test_the_excess_of_the_exact_layers_is_zero() -> None:
     numbers = known(made, data())
     assert asked(in_context.excess_over_layered_optimum, numbers) == pytest.approx(0, abs=1e-9)
     assert asked(in_context.integrated_squared_error, numbers) == pytest.approx(loss, rel=0.05)
+
+
+@pytest.mark.parametrize(("weights", "least", "most"), [("matched", -1e-9, 0.001), ("identity", 0.1, 1.0)])
+def test_the_best_multiple_of_the_inverse_covariance_is_best_for_matched_weights_alone(
+    weights: str, least: float, most: float
+) -> None:
+    """By how much a free step size an axis, found by L-BFGS, is below A = a* S^-1: for other weights by far."""
+    (step,), _ = wishart.looped_optimum(8, DIM, 1)
+    found = data(n=8, weights=weights, spectrum=[0.1, 0.1, 0.1, 3.0])
+    gram, targets = found.test.inputs.double(), found.test.targets.double()
+    best, zero = step * found.covariance.inverse(), torch.zeros(DIM).double()
+    factors = torch.ones(DIM).double().requires_grad_()
+
+    def loss() -> Tensor:
+        factors.grad = None
+        value = in_context.closed_form(gram, best * factors, zero, targets, 1).mean()
+        value.backward()
+        return value
+
+    optimiser = torch.optim.LBFGS([factors], max_iter=50)
+    before = loss().item()
+    optimiser.step(loss)
+    assert least <= 1 - loss().item() / before <= most
+
+
+@pytest.mark.parametrize("name", ["excess-over-optimum", "excess-over-layered-optimum"])
+def test_an_excess_for_weights_that_are_not_matched_is_refused(name: str) -> None:
+    assert "weights: matched" in refusal(name, model(2), data(weights="identity", test=5))
+    unmoved = data(weights="identity", spectrum=None, test=5)
+    assert isinstance(measured(name, model(2), unmoved), float)
+
+
+def measured(name: str, made: Any, found: Any) -> Any:
+    functions = metric_functions([name], in_context.squared_error)
+    return Measure(functions, found, found.test, torch.device("cpu"), torch.float64)(made)[name]
+
+
+def refusal(name: str, made: Any, found: Any) -> str:
+    with pytest.raises(ZooError) as caught:
+        measured(name, made, found)
+    message = str(caught.value)
+    assert name in message and "\n" not in message
+    return message
+
+
+def layers(count: int) -> Any:
+    return provenzoo.create_model("linear-attention-layers", dim=DIM, layers=count).double()
+
+
+@pytest.mark.parametrize(
+    ("layout", "names"),
+    [
+        ("gram", "closed-form-error gradient-descent-gap printed-form-error printed-form-share squared-error"),
+        ("prompts", "dominance-ratio dominance-shortfall excess-over-optimum excess-over-layered-optimum"),
+        ("prompts", "integrated-squared-error median-integrated-squared-error"),
+    ],
+)
+def test_a_metric_of_the_other_layout_says_which_it_reads(layout: str, names: str) -> None:
+    other = {"gram": "prompts", "prompts": "gram"}[layout]
+    for name in names.split():
+        assert f"layout: {other}" in refusal(name, model(2), data(layout, spectrum=None, test=5))
+        if name != "excess-over-layered-optimum":
+            assert isinstance(measured(name, model(2), data(other, spectrum=None, test=5)), float)
+
+
+def test_a_metric_of_one_looped_layer_refuses_layers() -> None:
+    for layout, names in (
+        ("gram", "dominance-ratio dominance-shortfall preconditioner-distance preconditioner-scale shift-norm"),
+        ("prompts", "closed-form-error gradient-descent-gap printed-form-error printed-form-share"),
+    ):
+        for name in names.split():
+            assert "not of 3 layers" in refusal(name, layers(3), data(layout, spectrum=None, test=5))
+
+
+@pytest.mark.parametrize("name", ["dominance-ratio", "dominance-shortfall"])
+def test_dominance_is_not_of_the_full_form_whose_loss_depends_on_p_too(name: str) -> None:
+    assert "form: full" in refusal(name, model(2, form="full"), data(spectrum=None, test=5))
+
+
+def test_the_theorem_on_dominance_is_for_the_identity_alone() -> None:
+    assert "covariance I" in refusal("dominance-shortfall", model(2), data(test=5))
 
 
 def test_distances_are_those_worked_out_by_hand() -> None:

@@ -46,7 +46,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor, label_smoothing: float = 0.0
 def _hits(outputs: Tensor, targets: Tensor, left_out: Tensor | None = None) -> Tensor:
     """Whether the largest logit, but for the classes `left_out` `[K]`, is the target's."""
     if not torch.isfinite(outputs).all():
-        raise ZooError("accuracy: the model's outputs hold NaN or infinity; it diverged or its inputs are off")
+        raise ZooError("the model's outputs hold NaN or infinity; it diverged or its inputs are off")
     if left_out is not None:
         outputs = outputs.masked_fill(left_out, -torch.inf)
     return outputs.argmax(-1) == targets

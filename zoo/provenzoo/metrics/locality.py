@@ -54,9 +54,7 @@ def unpermuted(encodings: Tensor, pixel_permutation: Tensor) -> Tensor:
     of_pixel = pixels // side // patch * grid + pixels % side // patch
     rows = of_pixel[pixel_permutation].view(grid, patch, grid, patch).transpose(1, 2).reshape(grid * grid, -1)
     if (rows != rows[:, :1]).any():
-        raise ZooError(
-            f"locality: the permutation cuts patches of {patch} x {patch}; no patch is one of the natural image"
-        )
+        raise ZooError(f"the permutation cuts patches of {patch} x {patch}; no patch is one of the natural image")
     return encodings[..., rows[:, 0].argsort(), :]
 
 
@@ -74,7 +72,7 @@ def neighbours(tokens: int) -> tuple[Tensor, Tensor]:
     """The ordered pairs of tokens of a square grid, row by row, at Chebyshev distance 1."""
     side = math.isqrt(tokens)
     if side * side != tokens or side < 3:
-        raise ZooError(f"locality: {tokens} tokens are no square grid of 3 x 3 or more")
+        raise ZooError(f"{tokens} tokens are no square grid of 3 x 3 or more")
     place = torch.cartesian_prod(torch.arange(side), torch.arange(side))
     distance = (place.unsqueeze(1) - place).abs().amax(-1)
     first, second = (distance == 1).nonzero(as_tuple=True)

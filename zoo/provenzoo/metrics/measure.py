@@ -107,8 +107,11 @@ class Measure:
         if broken & asked.keys():
             return None
         arguments = {parameter: known[parameter] for parameter in asked if parameter in known}
-        with torch.no_grad():
-            return _finite(self.functions[name](**arguments).tolist())
+        try:
+            with torch.no_grad():
+                return _finite(self.functions[name](**arguments).tolist())
+        except ZooError as error:
+            raise ZooError(f"metric {name!r}: {error}") from None
 
 
 def _finite(value: Any) -> Any:

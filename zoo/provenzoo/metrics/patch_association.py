@@ -94,5 +94,5 @@ def pairs(partition: Tensor) -> tuple[Tensor, Tensor]:
 
 def _known(tensor: Tensor | None) -> Tensor:
     if tensor is None:
-        raise ZooError("alpha, gamma, rho: a model with attention_matrix and value_vector is needed, or their scalars")
+        raise ZooError("a model with attention_matrix and value_vector is needed, or their scalars")
     return tensor
