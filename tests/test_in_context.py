@@ -1,47 +1,15 @@
-"""Metrics of in-context regression and the paper's bounds, against samples, exact values and corrected formulas."""
+"""Metrics of in-context regression against samples, exact values and corrected formulas."""
 
 import math
 from typing import Any
 
 import pytest
 import torch
+from in_context_case import DIM, SPECTRUM, N, asked, data, known, measured, model, refusal
 from torch import Tensor
 
 import provenzoo
-from provenzoo.errors import ZooError
-from provenzoo.metrics import in_context, in_context_bounds, wishart
-from provenzoo.metrics.in_context_bounds import delta, dominance_threshold, flow_time, instance_bound
-from provenzoo.metrics.measure import Measure, metric_functions
-
-N, DIM = 20, 4
-SPECTRUM = [0.5, 1.0, 1.5, 2.0]
-
-
-def model(loops: int, seed: int = 0, **settings: Any) -> Any:
-    settings = {"diagonal": 0.5, "std": 0.1, "dim": DIM, **settings}
-    return provenzoo.create_model("looped-linear-attention", loops=loops, seed=seed, **settings).double()
-
-
-def data(layout: str = "gram", **settings: Any) -> Any:
-    settings = {"n": N, "dim": DIM, "spectrum": SPECTRUM, "test": 20_000, **settings}
-    return provenzoo.create_dataset("linear-regression-prompts", layout=layout, **settings)
-
-
-def sizes(n: int, dim: int, loops: int) -> dict[str, Tensor]:
-    return {"context": torch.tensor(n), "covariance": torch.eye(dim), "loops": torch.tensor(loops)}
-
-
-@torch.no_grad()
-def known(made: Any, found: Any) -> dict[str, Tensor]:
-    """What metrics may ask for, on a whole test split."""
-    inputs, targets = found.test.inputs.double(), found.test.targets.double()
-    return {"inputs": inputs, "targets": targets, "outputs": made(inputs), **found.structure, **made.named_tensors()}
-
-
-def asked(function: Any, everything: dict[str, Tensor]) -> float:
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    return function(**{name: everything[name] for name in names if name in everything}).item()
-
+from provenzoo.metrics import in_context, wishart
 
 # --- losses -------------------------------------------------------------------------------------------------------
 
@@ -136,19 +104,6 @@ def test_an_excess_for_weights_that_are_not_matched_is_refused(name: str) -> Non
     assert "weights: matched" in refusal(name, model(2), data(weights="identity", test=5))
     unmoved = data(weights="identity", spectrum=None, test=5)
     assert isinstance(measured(name, model(2), unmoved), float)
-
-
-def measured(name: str, made: Any, found: Any) -> Any:
-    functions = metric_functions([name], in_context.squared_error)
-    return Measure(functions, found, found.test, torch.device("cpu"), torch.float64)(made)[name]
-
-
-def refusal(name: str, made: Any, found: Any) -> str:
-    with pytest.raises(ZooError) as caught:
-        measured(name, made, found)
-    message = str(caught.value)
-    assert name in message and "\n" not in message
-    return message
 
 
 def layers(count: int) -> Any:
@@ -247,93 +202,3 @@ def test_without_noise_dominance_has_the_factors_that_the_proof_drops() -> None:
     polynomial = wishart.loss_polynomial(n, dim, loops)
     loss, slope = (float(wishart.value(p, wishart.Fraction(a))) for p in (polynomial, wishart.derivative(polynomial)))
     assert slope**2 / dim / loss**1.5 == pytest.approx(16 / math.sqrt(10), rel=1e-9)
-
-
-# --- bounds -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("n", "dim", "loops"), [(10_240_000, 10, 1), (655_360_000, 10, 2), (10**12, 10, 3)])
-def test_bounds_hold_where_the_theorem_speaks_by_numbers_worked_out_here(n: int, dim: int, loops: int) -> None:
-    (step,), loss = wishart.looped_optimum(n, dim, loops)
-    bound = 8 * loops * dim**2 * 2 ** (2 * loops) / math.sqrt(n)
-    assert in_context_bounds.theorem_3_2_condition(**sizes(n, dim, loops)) <= 1
-    assert (
-        in_context_bounds.theorem_3_2_loss(**sizes(n, dim, loops)).item() == pytest.approx(loss / bound)
-        and loss < bound
-    )
-    width = 8 * delta(n, dim, loops) * dim ** (1 / (2 * loops))
-    assert in_context_bounds.theorem_3_2_interval(**sizes(n, dim, loops)).item() == pytest.approx(abs(step - 1) / width)
-    assert 0 < in_context_bounds.theorem_4_4(**sizes(n, dim, loops)) < 1
-
-
-def test_theorem_4_4_looks_at_the_farthest_a_of_a_loss() -> None:
-    """One loop: L(a) = d (1 - 2a + a^2 (1 + (d+1)/n)), so the ends are roots of a quadratic."""
-    n, dim = 10**8, 3
-    curvature, allowed = 1 + (dim + 1) / n, 4 + 16 * math.sqrt(dim)
-    worst = 0.0
-    for multiple in in_context_bounds.MULTIPLES:
-        epsilon = 4 * delta(n, dim, 1) * multiple
-        root = math.sqrt(1 - curvature * (1 - epsilon**2 / 2 / dim))
-        worst = max(worst, root / (allowed * epsilon))
-    assert in_context_bounds.theorem_4_4(**sizes(n, dim, 1)).item() == pytest.approx(worst, rel=1e-9)
-
-
-def test_moments_are_within_lemma_a_2() -> None:
-    """E G^2 = (1 + (d+1)/n) I is the largest excess over 4kd / sqrt(n) for k <= 2 and the first moment is exact."""
-    numbers = sizes(40_000, 10, 1)
-    assert in_context_bounds.smallest_moment(**numbers) == 1
-    expected = (11 / 40_000) / (4 * 2 * 10 / 200)
-    assert in_context_bounds.moment_excess(**numbers).item() == pytest.approx(expected)
-    assert in_context_bounds.moment_excess(**sizes(40_000, 10, 5)) < 1
-
-
-def test_theorem_3_4_speaks_above_the_appendix_threshold_not_the_printed_one() -> None:
-    """2 (4 delta)^2L has 4^2L in it, where the theorem's text prints 4^L."""
-    n, dim, loops = 10**10, 10, 2
-    assert dominance_threshold(n, dim, loops) == pytest.approx(2 * (4 * delta(n, dim, loops)) ** (2 * loops))
-    printed = 16 * loops * dim * 4**loops / math.sqrt(n)
-    assert dominance_threshold(n, dim, loops) == pytest.approx(printed * 4**loops)
-
-
-@pytest.mark.parametrize("loops", [2, 3, 5])
-def test_the_time_of_theorem_3_3_is_what_the_dominance_inequality_integrates_to(loops: int) -> None:
-    """f' = -f^((2L-1)/L) / 16 from a vast start, by Runge-Kutta, is at xi at the corrected time; at the printed one above."""
-    xi, power = 0.5, (2 * loops - 1) / loops
-    time, printed = (
-        flow_time(xi, loops),
-        xi ** (-(loops - 1) / loops) * (16 * loops / (loops - 1)) ** ((loops - 1) / (2 * loops - 1)),
-    )
-
-    def at(end: float) -> float:
-        """Integrated in log f, in which the decay from 1e12 is smooth in log time."""
-        log_f, t = math.log(1e12), 0.0
-        while t < end:
-            h = min(0.01 * 16 * math.exp(-(power - 1) * log_f), end - t)
-
-            def slope(value: float) -> float:
-                return -math.exp((power - 1) * value) / 16
-
-            k1 = slope(log_f)
-            k2 = slope(log_f + h * k1 / 2)
-            k3 = slope(log_f + h * k2 / 2)
-            k4 = slope(log_f + h * k3)
-            log_f, t = log_f + h * (k1 + 2 * k2 + 2 * k3 + k4) / 6, t + h
-        return math.exp(log_f)
-
-    assert at(time) == pytest.approx(xi, rel=1e-3)
-    assert printed < time and at(printed) > 2 * xi
-
-
-def test_theorem_4_5_holds_with_its_norms_swapped_back_and_not_as_printed() -> None:
-    draws = torch.Generator().manual_seed(0)
-    covariance = torch.tensor([0.2, 0.5, 1.0, 2.0]).double().diag()
-    root, zeta, loops = covariance.sqrt(), 0.3, 2
-    eigenvalues = zeta + (2 - 2 * zeta) * torch.rand(6000, DIM, generator=draws, dtype=torch.float64)
-    basis = torch.linalg.qr(torch.randn(6000, DIM, DIM, generator=draws, dtype=torch.float64)).Q
-    gram = root @ basis @ eigenvalues.diag_embed() @ basis.mT @ root
-    w = torch.randn(6000, DIM, generator=draws, dtype=torch.float64)
-    query = torch.randn(6000, DIM, generator=draws, dtype=torch.float64)
-    m = torch.linalg.matrix_power(torch.eye(DIM) - gram @ (1.01 * covariance.inverse()), loops)
-    errors = ((w[:, None] @ m).squeeze(1) * query).sum(-1).square()
-    assert (errors <= instance_bound(w, query, covariance, 0.02, zeta, loops)).all()
-    assert (errors > instance_bound(w, query, covariance.inverse(), 0.02, zeta, loops)).any()

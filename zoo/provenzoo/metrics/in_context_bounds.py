@@ -10,7 +10,9 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from provenzoo.errors import ZooError
 from provenzoo.metrics import wishart
+from provenzoo.metrics.in_context import integrated_squared_error
 
 MULTIPLES = (1.01, 1.5, 2.0, 4.0)
 """epsilon / (4 delta) at which Theorem 4.4 is looked at."""
@@ -93,15 +95,21 @@ def moment_excess(context: Tensor, covariance: Tensor, loops: Tensor) -> Tensor:
     return _number(max(alphas[k] / (4 * k * dim / math.sqrt(n)) for k in range(1, 2 * power + 1)))
 
 
-def _number(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64)
+# --- theorems 3.3 and 3.4: gradient flow --------------------------------------------------------------------------
 
 
-def _sizes(context: Tensor, covariance: Tensor, loops: Tensor) -> tuple[int, int, int]:
-    return int(context), covariance.shape[-1], int(loops)
+def theorem_3_3_time(outputs: Tensor, targets: Tensor, loops: Tensor) -> Tensor:
+    """The time by which Theorem 3.3, corrected, has gradient flow at the present loss (`flow_time`); L > 1."""
+    if int(loops) < 2:
+        raise ZooError("Theorem 3.3 is for two loops or more")
+    return flow_time(integrated_squared_error(outputs, targets), int(loops))
 
 
-# --- corrected forms that no recipe measures ----------------------------------------------------------------------
+def theorem_3_4_condition(
+    outputs: Tensor, targets: Tensor, context: Tensor, covariance: Tensor, loops: Tensor
+) -> Tensor:
+    """The threshold of Theorem 3.4 (`dominance_threshold`) over the loss; the theorem speaks where it is at most 1."""
+    return dominance_threshold(*_sizes(context, covariance, loops)) / integrated_squared_error(outputs, targets)
 
 
 def dominance_threshold(n: int, dim: int, loops: int) -> float:
@@ -109,7 +117,7 @@ def dominance_threshold(n: int, dim: int, loops: int) -> float:
     return 16 * loops * dim * 4 ** (2 * loops) / math.sqrt(n)
 
 
-def flow_time(loss: float, loops: int) -> float:
+def flow_time(loss: Tensor, loops: int) -> Tensor:
     """The time by which gradient flow is at most at `loss`, `loss^-((L-1)/L) 16 L / (L-1)`, loops > 1.
 
     Integrates `f' <= -f^((2L-1)/L) / 16` from infinity. Theorem 3.3 prints the constant to the power (L-1)/(2L-1),
@@ -118,7 +126,48 @@ def flow_time(loss: float, loops: int) -> float:
     return loss ** (-(loops - 1) / loops) * 16 * loops / (loops - 1)
 
 
-def instance_bound(w: Tensor, query: Tensor, covariance: Tensor, closeness: float, zeta: float, loops: int) -> Tensor:
+# --- theorem 4.5: single prompts ----------------------------------------------------------------------------------
+
+
+def theorem_4_5(
+    outputs: Tensor, targets: Tensor, inputs: Tensor, preconditioner: Tensor, covariance: Tensor, loops: Tensor
+) -> Tensor:
+    """The largest squared error of a prompt over `instance_bound`, of the prompts with a zeta above 0."""
+    return _instances(outputs, targets, inputs, preconditioner, covariance, covariance, int(loops))
+
+
+def theorem_4_5_printed(
+    outputs: Tensor, targets: Tensor, inputs: Tensor, preconditioner: Tensor, covariance: Tensor, loops: Tensor
+) -> Tensor:
+    """The same with the norms of x_q and w as the theorem prints them."""
+    return _instances(outputs, targets, inputs, preconditioner, covariance, covariance.inverse(), int(loops))
+
+
+def _instances(
+    outputs: Tensor, targets: Tensor, prompts: Tensor, a: Tensor, covariance: Tensor, norms: Tensor, loops: int
+) -> Tensor:
+    """`norms` is S as `instance_bound` takes it for the norms; w is what the examples determine, so n >= dim."""
+    x, y, query = prompts[..., :-1, :-1], prompts[..., -1, :-1], prompts[..., :-1, -1]
+    if x.shape[-2] != len(covariance) or x.shape[-1] < len(covariance):
+        raise ZooError("it is of prompts with n of dim or more; give the data `layout: prompts`")
+    if a.dim() > 2 or not a.allclose(a.mT):
+        raise ZooError("Theorem 4.5 is for one symmetric A, looped; use `form: symmetric`")
+    root = torch.linalg.cholesky(covariance)
+    inverse = root.inverse()
+    eigenvalues = torch.linalg.eigvalsh(inverse @ (x @ x.mT / x.shape[-1]) @ inverse.mT)
+    zeta = torch.minimum(eigenvalues[..., 0], 2 - eigenvalues[..., -1])
+    closeness = 2 * (torch.linalg.eigvalsh(root.mT @ a.to(root) @ root) - 1).abs().max().item()
+    kept = zeta > 0
+    if closeness > 1 or not kept.any():
+        raise ZooError("Theorem 4.5 is for S A within 1/2 of I and prompts whose G is between 0 and 2 S; raise n")
+    w = torch.linalg.lstsq(x.mT, y.unsqueeze(-1)).solution.squeeze(-1)
+    bound = instance_bound(w, query, norms, closeness, zeta, loops)
+    return ((outputs - targets).square() / bound)[kept].max()
+
+
+def instance_bound(
+    w: Tensor, query: Tensor, covariance: Tensor, closeness: float, zeta: float | Tensor, loops: int
+) -> Tensor:
     """Theorem 4.5: the largest squared error on a prompt with `zeta S <= G <= (2 - zeta) S`, `[...]`.
 
     `(1 + k)^2 (1 + k - zeta)^2L |x_q|^2_(S^-1) |w|^2_S` where A is symmetric within `(1 -+ k/2) S^-1`, k = `closeness`
@@ -128,3 +177,11 @@ def instance_bound(w: Tensor, query: Tensor, covariance: Tensor, closeness: floa
     x_norm = (query @ covariance.inverse() * query).sum(-1)
     w_norm = (w @ covariance * w).sum(-1)
     return (1 + closeness) ** 2 * (1 + closeness - zeta) ** (2 * loops) * x_norm * w_norm
+
+
+def _number(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def _sizes(context: Tensor, covariance: Tensor, loops: Tensor) -> tuple[int, int, int]:
+    return int(context), covariance.shape[-1], int(loops)
