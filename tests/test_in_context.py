@@ -29,6 +29,18 @@ def test_integrating_w_and_the_query_out_gives_the_expected_sampled_loss(loops: 
     assert in_context.median_integrated_squared_error(whole["outputs"], whole["targets"]) == integrated.quantile(0.5)
 
 
+def test_the_slowest_axis_out_of_distribution_loses_eleven_per_cent_a_loop_and_five_are_less_than_half() -> None:
+    """What the claim of Figure 3 takes its bar from: `(1 - a* / 16)^2` a loop where n is vast; its differences of logs."""
+    (step,), _ = wishart.looped_optimum(100, 10, 2)
+    assert 1 - (1 - step / 16) ** 2 == pytest.approx(0.11, abs=0.005)
+    found = data(n=10**9, spectrum=[1.0, 1.0, 1.0, 1 / 16], test=20)
+    logs = [
+        measured("log10-median-integrated-squared-error", model(k, diagonal=step, std=0.0), found) for k in (40, 41)
+    ]
+    assert logs[1] - logs[0] == pytest.approx(2 * math.log10(1 - step / 16), rel=1e-3)
+    assert logs[1] - logs[0] < -0.0223 < math.log10(0.95)
+
+
 def test_losses_keep_replicas_apart() -> None:
     found = data(test=50).test
     inputs, targets = found.inputs.double(), found.targets.double()
