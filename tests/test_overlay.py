@@ -7,6 +7,7 @@ import pytest
 from report_run import SEEDS, drawn, write_run
 
 from provenzoo.report.figures import write_figures
+from provenzoo.report.lines import lines
 from provenzoo.report.overlay import overlay
 
 STEPS = [0, 10, 20]
@@ -33,10 +34,10 @@ def run(tmp_path: Path) -> Path:
 
 def test_there_is_a_line_a_point_the_mean_over_its_seeds(run: Path) -> None:
     figure, caption = drawn(run, overlay, **SPEC)
-    lines = {line.get_label(): line for line in figure.axes[0].lines}
-    assert list(lines) == ["a, 1", "a, 2", "a, 5", "b, 1", "b, 2", "b, 5"]
-    assert lines["a, 5"].get_xdata() == pytest.approx(STEPS)
-    assert lines["a, 5"].get_ydata() == pytest.approx([2 / 5 / (1 + step) for step in STEPS])
+    found = {line.get_label(): line for line in figure.axes[0].lines}
+    assert list(found) == ["a, 1", "a, 2", "a, 5", "b, 1", "b, 2", "b, 5"]
+    assert found["a, 5"].get_xdata() == pytest.approx(STEPS)
+    assert found["a, 5"].get_ydata() == pytest.approx([2 / 5 / (1 + step) for step in STEPS])
     assert figure.axes[0].get_yscale() == "log" and figure.legends[0].get_title().get_text() == "form, loops"
     assert caption == "pretrain: loss over the steps of the training, held out; mean and range over 3 seeds."
 
@@ -49,3 +50,22 @@ def test_labels_that_all_points_share_are_left_out(run: Path) -> None:
 
 def test_it_is_drawn_once_for_all_points(run: Path) -> None:
     assert write_figures(run) == [run / "figures" / "figure-2.png"]
+
+
+def test_a_stage_beside_is_dashed_in_the_colours_of_the_points_with_its_labels(tmp_path: Path) -> None:
+    """And along an axis both stages have a line on the same axes, named by the stage."""
+    stages = {name: RECIPE["stages"]["pretrain"] for name in ("layers", "loops")}
+    points = [
+        point("a", depth) | {"name": f"{name}[depth={depth}]"} for name in ("layers", "loops") for depth in (2, 3)
+    ]
+    run = write_run(tmp_path / "run", {**RECIPE, "stages": stages, "figures": {}}, points)
+    spec = {**SPEC, "stage": "layers", "beside": "loops"}
+    figure, caption = drawn(run, overlay, **spec)
+    found = {line.get_label(): line for line in figure.axes[0].lines}
+    assert list(found) == ["layers, 2", "layers, 3", "loops, 2", "loops, 3"]
+    assert [line.get_linestyle() for line in found.values()] == ["-", "-", "--", "--"]
+    assert found["layers, 2"].get_color() == found["loops, 2"].get_color() != found["loops, 3"].get_color()
+    assert caption.startswith("layers and loops: loss over the steps")
+    figure, caption = drawn(run, lines, **{**spec, "kind": "lines", "axis": "depth"})
+    assert figure.axes[0].get_legend_handles_labels()[1] == ["layers", "loops"]
+    assert caption.startswith("layers and loops: loss at the end, against depth")

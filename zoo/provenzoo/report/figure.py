@@ -38,7 +38,7 @@ class Figure(Settings):
     stage: str
     """A stage, or `stage[axis=label,...]`: those of its points that have these labels."""
     beside: str | None = None
-    """A second stage, which `dynamics` draws dashed."""
+    """A second stage, which `dynamics` and `overlay` draw dashed and `lines` on the same axes."""
     metric: str | None = None
     metrics: list[str] = []
     axis: str | None = None

@@ -37,7 +37,7 @@ class Line:
     """The points that differ along the axis alone, from left to right."""
 
     labels: tuple[tuple[str, str], ...]
-    """The label on every other axis and, of a stage that evaluates, the set."""
+    """The label on every other axis and, of a stage that evaluates, the set; the stage first, where there are two."""
     x: Array
     values: dict[str, list[Array]]
     """Metric -> the seeds' values at each point; NaN where a seed was not finite."""
@@ -50,7 +50,10 @@ class Line:
 
 
 def lines(stages: list[StageView], run: RunView, spec: Spec, where: str) -> tuple[Figure, str]:
-    """Metrics at the end of every point against the numeric labels of `axis`: means, bars of one standard deviation."""
+    """Metrics at the end of every point against the numeric labels of `axis`: means, bars of one standard deviation.
+
+    The points of a stage `beside` it have lines of their own, named by the stage.
+    """
     axis = spec.axis or ""
     metrics = chosen_metrics(spec, _scalars(stages), where)
     found = _lines(stages, axis, metrics, where)
@@ -93,8 +96,10 @@ def _scalars(stages: list[StageView]) -> list[str]:
 def _lines(stages: list[StageView], axis: str, metrics: list[str], where: str) -> list[Line]:
     places = numbers_along(axis, [stage.name for stage in stages], where)
     rows: dict[tuple[tuple[str, str], ...], dict[float, dict[str, Any]]] = {}
+    several = len({stage.base for stage in stages}) > 1
     for stage in stages:
         others = tuple((name, label) for name, label in stage.labels.items() if name != axis)
+        others = (("stage", stage.base), *others) if several else others
         for label, entry in stage.metrics["sets"].items():
             key = (*others, *([("set", label)] if label else []))
             rows.setdefault(key, {})[places[stage.labels[axis]]] = entry["values"]
@@ -175,7 +180,7 @@ def _ticks(axes: Axes, x: Array, scale: Scale, room: int) -> None:
 def _caption(found: list[Line], spec: Spec, metrics: list[str]) -> str:
     seeds = max(len(row) for line in found for rows in line.values.values() for row in rows)
     over = f"mean over {seeds} seeds, bars of one standard deviation" if seeds > 1 else "one seed"
-    text = f"{spec.stage}: {' and '.join(metrics)} at the end, against {spec.axis}; {over}."
+    text = f"{' and '.join(spec.stages)}: {' and '.join(metrics)} at the end, against {spec.axis}; {over}."
     text += f" Dashed: the means at {spec.baseline}." if spec.baseline is not None else ""
     nulls = [
         f"{metric}{f' of {name}' if name else ''} at {number(float(x))}, seed {seed}"

@@ -32,15 +32,14 @@ def overlay(stages: list[StageView], run: RunView, spec: Spec, where: str) -> tu
     """A panel a metric, a line a point: mean over the seeds, band from the least to the greatest.
 
     Where both axes are logarithmic, `guides` draws lines of those slopes. Where `phase` was logged, a dot marks where
-    each further phase begins.
+    each further phase begins. The points of a stage `beside` it are dashed, in the colours of those with their labels.
     """
     metrics = chosen_metrics(spec, _logged_by_all(stages), where)
     figure, panels = make_panels(len(metrics), height=3.5 if len(metrics) < 3 else 3.0)
-    colours = PALETTE if len(stages) <= len(PALETTE) else SHARE(np.linspace(0.25, 1, len(stages)))
     title, names = _names(stages)
     for axes, metric in zip(panels, metrics, strict=True):
-        for stage, name, colour in zip(stages, names, colours, strict=False):
-            _line(axes, stage, metric, name, colour)
+        for stage, name, style in zip(stages, names, _styles(stages), strict=True):
+            _line(axes, stage, metric, name, *style)
         axes.set(title=metric, xlabel="step", ylabel=unit(stages[0], metric))
         bounded = metric.rpartition(".")[2] in BOUNDED
         set_scales(axes, spec.x, None if bounded else spec.y, least=stages[0].metrics["series"]["steps"][1])
@@ -61,16 +60,25 @@ def _logged_by_all(stages: list[StageView]) -> list[str]:
 
 
 def _names(stages: list[StageView]) -> tuple[str, list[str]]:
-    """The axes on which the points differ, and each point's labels there."""
-    axes = dict.fromkeys(axis for stage in stages for axis in stage.labels)
-    several = [axis for axis in axes if len({stage.labels.get(axis) for stage in stages}) > 1]
-    return ", ".join(several), [", ".join(stage.labels.get(axis, "") for axis in several) for stage in stages]
+    """What the points differ in, stage and axes, and each point's labels there."""
+    labels = [{"stage": stage.base, **stage.labels} for stage in stages]
+    names = dict.fromkeys(axis for own in labels for axis in own)
+    several = [axis for axis in names if len({own.get(axis) for own in labels}) > 1]
+    return ", ".join(several), [", ".join(own[axis] for axis in several if axis in own) for own in labels]
 
 
-def _line(axes: Axes, stage: StageView, metric: str, name: str, colour: str) -> None:
+def _styles(stages: list[StageView]) -> list[tuple[str, str]]:
+    """Colour and dashes: points with the same labels are of one colour, those of the second stage dashed."""
+    places = list(dict.fromkeys(tuple(stage.labels.items()) for stage in stages))
+    colours = PALETTE if len(places) <= len(PALETTE) else SHARE(np.linspace(0.25, 1, len(places)))
+    first = stages[0].base
+    return [(colours[places.index(tuple(s.labels.items()))], "-" if s.base == first else "--") for s in stages]
+
+
+def _line(axes: Axes, stage: StageView, metric: str, name: str, colour: str, dash: str) -> None:
     series = stage.metrics["series"]
     steps, rows = np.array(series["steps"]), np.array(series["values"][metric], dtype=float).T
-    band(axes, steps, rows, colour, name)
+    band(axes, steps, rows, colour, name, dash=dash)
     for at in _turns(series["values"].get("phase", [])):
         axes.plot(steps[at], np.nanmean(rows[:, at]), "o", color=colour, markeredgecolor="white", markersize=6)
 
@@ -105,4 +113,6 @@ def _caption(stages: list[StageView], spec: Spec, metrics: list[str]) -> str:
     seeds = len(logged[metrics[0]][0])
     over = f"mean and range over {seeds} seeds" if seeds > 1 else "one seed"
     marks = " Dots mark where a further phase begins." if "phase" in logged else ""
-    return f"{spec.stage}: {' and '.join(metrics)} over the steps of the training, held out; {over}.{marks}"
+    return (
+        f"{' and '.join(spec.stages)}: {' and '.join(metrics)} over the steps of the training, held out; {over}.{marks}"
+    )
