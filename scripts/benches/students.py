@@ -51,9 +51,9 @@ def bare_student(data: Any, batch: int, steps: int) -> None:
 
 
 def student_step() -> tuple[Side, Side]:
-    """A training of graph-relu at the paper's size, draws and all."""
+    """A training of graph-relu at the paper's size, draws and all, also of the two blocks drawn ahead in vain."""
     data = student_data(20, 10)
-    return calls(lambda: our_students(data, 100, 400)), calls(lambda: bare_student(data, 100, 400))
+    return calls(lambda: our_students(data, 100, 2000)), calls(lambda: bare_student(data, 100, 2000))
 
 
 def student_gradient() -> tuple[Side, Side]:

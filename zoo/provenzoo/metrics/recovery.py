@@ -19,7 +19,8 @@ def half_squared_error(outputs: Tensor, targets: Tensor, *, dims: int = 2) -> Te
             f"the student's outputs are {_by(outputs)} an item, its targets {_by(targets)}; "
             "teacher and student differ in what they give"
         )
-    return (outputs - targets).square().flatten(-dims).sum(-1).mean(-1) / 2
+    difference = outputs - targets
+    return (difference * difference).sum(tuple(range(-dims - 1, 0))) / (2 * outputs.shape[-dims - 1])
 
 
 def excess_loss(outputs: Tensor, teacher_outputs: Tensor) -> Tensor:
