@@ -141,8 +141,11 @@ def run(recipe: str, overrides: tuple[str, ...], out: Path | None, fresh: bool, 
                 "--jobs is for a pattern of recipes, such as 'jelassi2022/*'; values side by side: provenzoo sweep"
             )
         from provenzoo.pipeline.run import run as run_recipe
+        from provenzoo.training import parallel
 
         done = run_recipe(recipe, overrides, out=out, fresh=fresh)
+        if not parallel.speaks():
+            return 0
         _json(done.record) if as_json else _print_run(done)
         return 0 if done.holds else FALLS_SHORT
     from provenzoo.pipeline.select import run_matching

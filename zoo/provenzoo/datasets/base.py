@@ -89,9 +89,9 @@ class Deferred:
         """The same, whose batches come on a device in a precision."""
         return Deferred(self._read, self._places, device, dtype)
 
-    def split(self, size: int) -> Iterator[Tensor]:
-        """Batches of `size` items, the last of what is left."""
-        for places in self._places.split(size):
+    def split(self, size: int, some: slice = slice(None)) -> Iterator[Tensor]:
+        """Batches of `size` items, the last of what is left; `some` of them, without reading the others."""
+        for places in self._places.split(size)[some]:
             yield self._read(places).to(self._device, self._dtype)
 
 
@@ -101,11 +101,13 @@ class Stream:
 
     `draw(step, size)` gives inputs `[size, ...]` and targets `[size, ...]`, float32 on the CPU. Where a batch is tiny,
     so that drawing it is mostly overhead, `draw` is asked for the batches of `block` steps at once: `draw(step //
-    block, block * size)`.
+    block, block * size)`. Where items are costly, `items(first, count)` gives those alone of the endless row that
+    batches are cut from: each of several processes then draws its own.
     """
 
     draw: Callable[[int, int], tuple[Tensor, Tensor]]
     block: int = 1
+    items: Callable[[int, int], tuple[Tensor, Tensor]] | None = None
 
     def batch(self, step: int, size: int) -> tuple[Tensor, Tensor]:
         """The batch of one step."""

@@ -121,13 +121,14 @@ class ImageNet(ImageDataset):
         """Batches of `size`; every image once in each pass through the set, in an order by (seed, "order", pass)."""
         paths, labels = self.listed("train")
 
-        def draw(step: int, size: int) -> tuple[Tensor, Tensor]:
-            places = torch.tensor([_place(self.seed, len(paths), at) for at in range(step * size, (step + 1) * size)])
-            draws = [generator(self.seed, "augment", at) for at in range(step * size, (step + 1) * size)]
+        def items(first: int, count: int) -> tuple[Tensor, Tensor]:
+            places = torch.tensor([_place(self.seed, len(paths), at) for at in range(first, first + count)])
+            draws = [generator(self.seed, "augment", at) for at in range(first, first + count)]
             images = self._decode([paths[place] for place in places.tolist()], draws)
             return self._ready(images, places, "train"), labels[places]
 
-        return Stream(draw)
+        # noise of `corrupt` is drawn by batch, so that a part of a batch would have another
+        return Stream(lambda step, size: items(step * size, size), items=None if self.corrupt else items)
 
     def prepare(self, split: SplitName) -> Split:
         if split == "train":

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from provenzoo import registry
-from provenzoo.datasets.base import Dataset, Split, as_dtype
+from provenzoo.datasets.base import Dataset, Deferred, Split, as_dtype
 from provenzoo.errors import ZooError
 from provenzoo.models.base import named_tensors
 from provenzoo.plain import did_you_mean
+from provenzoo.training import parallel
 
 BATCH = 500
 """Items in an evaluation batch: fixed, since the last bits of a result depend on it."""
@@ -54,10 +55,15 @@ def is_vector(name: str) -> bool:
     return name != "loss" and registry.entry("metrics", name).vector
 
 
-def predict(model: nn.Module, inputs: Tensor) -> Tensor:
-    """The outputs of a model in eval mode on a whole set `[N, ...]` (or `[R, N, ...]` with stacked replicas)."""
+def predict(model: nn.Module, inputs: Tensor | Deferred) -> Tensor:
+    """The outputs of a model in eval mode on a whole set `[N, ...]`.
+
+    Of several processes each takes some of the batches, whole ones, so that all have one process's outputs to the bit.
+    """
+    own = parallel.in_turns(math.ceil(len(inputs) / BATCH))
     with torch.inference_mode():
-        return torch.cat([model(batch) for batch in inputs.split(BATCH)])
+        batches = inputs.split(BATCH, own) if isinstance(inputs, Deferred) else inputs.split(BATCH)[own]
+        return parallel.dealt([model(batch) for batch in batches], len(inputs), BATCH)
 
 
 class Measure:

@@ -4,10 +4,10 @@ import contextlib
 import signal
 import statistics
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from omegaconf import DictConfig
@@ -20,8 +20,10 @@ from provenzoo.pipeline.folder import RunFolder
 from provenzoo.pipeline.plan import Plan, prepare
 from provenzoo.pipeline.points import Point
 from provenzoo.plain import canonical, write_json
-from provenzoo.stages.work import Outcome, Rehearsed, State, Stopped
-from provenzoo.training import runtime
+from provenzoo.stages.work import Outcome, Rehearsed, State, Stopped, Work
+from provenzoo.training import parallel, runtime
+
+T = TypeVar("T")
 
 
 class Interrupted(ZooError):
@@ -68,11 +70,22 @@ def run(
 
     What is complete and unchanged in the run folder is skipped, and an interrupted stage goes on from its last saved
     step. The folder is `runs/<recipe>/<id>` below the working directory, or `out`.
+
+    Started by torchrun or accelerate, the processes are one run (training/parallel.py): each calls this and gets the
+    same record; the first alone reads and writes the folder.
     """
     data, plan = prepare(recipe, overrides)
     trackers.check(plan.recipe.trackers)
     device = runtime.resolve_device(plan.recipe.device)
     folder = RunFolder(Path(out) if out else Path("runs") / plan.recipe.recipe / plan.id)
+    with parallel.joined(device):
+        if parallel.leads():
+            return _lead(data, plan, folder, device, fresh)
+        with runtime.threads(plan.recipe.threads), runtime.deterministic(device):
+            return Run(folder.path, _follow(plan, folder, device))
+
+
+def _lead(data: dict[str, Any], plan: Plan, folder: RunFolder, device: torch.device, fresh: bool) -> Run:
     folder.check(plan.recipe.recipe)
     _rehearse(plan.points if fresh else _pending(plan, folder), plan, folder)
     with folder.locked(), runtime.threads(plan.recipe.threads), runtime.deterministic(device):
@@ -86,7 +99,31 @@ def run(
         from provenzoo.report import report
 
         report(folder.path)
+    parallel.share(_Turn((), record))
     return Run(folder.path, record)
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What the first process tells the others: points to run with it, or none and the run's record."""
+
+    points: tuple[str, ...]
+    record: dict[str, Any]
+
+
+def _follow(plan: Plan, folder: RunFolder, device: torch.device) -> dict[str, Any]:
+    """Do with the first process what it does, and write nothing; the record at the end."""
+    by_name = {point.name: point for point in plan.points}
+    with runtime.Stop() as stop:  # the first process hears a signal, and tells
+        while (turn := parallel.share(_Turn((), {}))).points:
+            _outcomes([by_name[name] for name in turn.points], lambda point: _Work(plan, folder, device, stop, point))
+    return turn.record
+
+
+def _outcomes(points: list[Point], work: Callable[[Point], Work]) -> list[Outcome]:
+    works = [(point.settings, work(point)) for point in points]
+    kind = points[0].kind
+    return kind.together.run(works) if kind.together and len(works) > 1 else [kind.run(*works[0])]
 
 
 def _pending(plan: Plan, folder: RunFolder) -> tuple[Point, ...]:
@@ -154,7 +191,7 @@ class _Session:
         if (together := first.kind.together) is None or (shared := together.alike(first.settings)) is None:
             return [first]
         same = [p for p in waiting if p.stage == first.stage and together.alike(p.settings) == shared]
-        return same if len(same) > 1 and together.pays(first.settings, _Work(self, first)) else [first]
+        return same if len(same) > 1 and together.pays(first.settings, self._work(first, alone=True)) else [first]
 
     def _run_points(self, points: list[Point]) -> None:
         """Run one point, or several at once; one whose every seed diverged fails, after the others are kept."""
@@ -162,7 +199,8 @@ class _Session:
             self.folder.start(point)
         began = time.monotonic()
         try:
-            outcomes = self._outcomes(points)
+            parallel.share(_Turn(tuple(point.name for point in points), {}))
+            outcomes = _outcomes(points, self._work)
             seconds = (time.monotonic() - began) / len(points)
             for point, outcome in zip(points, outcomes, strict=True):
                 if len(outcome.diverged) < len(point.seeds):
@@ -187,10 +225,8 @@ class _Session:
         finally:
             self.trackers.finish()
 
-    def _outcomes(self, points: list[Point]) -> list[Outcome]:
-        works = [(point.settings, _Work(self, point)) for point in points]
-        kind = points[0].kind
-        return kind.together.run(works) if kind.together and len(works) > 1 else [kind.run(*works[0])]
+    def _work(self, point: Point, alone: bool = False) -> "_Work":
+        return _Work(self.plan, self.folder, self.device, self.stop, point, self.trackers, alone)
 
     def _leave(self) -> NoReturn:
         self._write_record("interrupted")
@@ -221,33 +257,51 @@ def _origin(plan: Plan, point: Point) -> dict[str, Any]:
 
 
 class _Work:
-    """The surroundings that the pipeline gives to a stage."""
+    """The surroundings that the pipeline gives to a stage.
 
-    def __init__(self, session: _Session, point: Point):
-        self.name, self.seeds, self.device = point.name, point.seeds, session.device
-        self._plan, self._folder, self._stop, self._point = session.plan, session.folder, session.stop, point
-        self._trackers = session.trackers
+    Of several processes the first reads and tells, the others hear; `alone` it does not tell.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: RunFolder,
+        device: torch.device,
+        stop: runtime.Stop,
+        point: Point,
+        trackers: trackers.Trackers | None = None,
+        alone: bool = False,
+    ):
+        self.name, self.seeds, self.device = point.name, point.seeds, device
+        self._plan, self._folder, self._stop, self._point = plan, folder, stop, point
+        self._trackers, self._alone = trackers, alone
         self._fetched: dict[str, fetch.Checkpoint] = {}
 
     def fetch(self, reference: str) -> fetch.Checkpoint:
         if reference not in self._fetched:
-            self._fetched[reference] = fetch.fetch(_place(self._plan, self._folder, reference))
+            self._fetched[reference] = self._told(lambda: fetch.fetch(_place(self._plan, self._folder, reference)))
         return self._fetched[reference]
+
+    def _told(self, read: Callable[[], T]) -> T:
+        if self._alone:
+            return read()
+        return parallel.share(read() if parallel.leads() else None)  # pyright: ignore[reportReturnType]
 
     def save(self, key: str, state: State) -> None:
         self._folder.save_state(self._point, key, state)
 
     def load(self, key: str) -> State | None:
-        return self._folder.load_state(self._point, key)
+        return self._told(lambda: self._folder.load_state(self._point, key))
 
     def track(self, seed: int, step: int, values: Mapping[str, Any]) -> None:
-        self._trackers.log(self._point, seed, step, values)
+        if self._trackers:
+            self._trackers.log(self._point, seed, step, values)
 
     def stopping(self) -> bool:
-        return self._stop.requested
+        return self._stop.requested and parallel.leads()
 
     def progress(self, label: str, steps: int) -> Any:
-        return runtime.Progress(f"{self.name} {label}".strip(), steps)
+        return runtime.Progress(f"{self.name} {label}".strip(), steps) if parallel.leads() else None
 
 
 # --- run.json -----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from provenzoo.pipeline.plan import Plan, prepare
 from provenzoo.pipeline.run import Interrupted, Run, run
 from provenzoo.plain import did_you_mean, read_json, walk
 from provenzoo.report.paper import write_paper
-from provenzoo.training import runtime
+from provenzoo.training import parallel, runtime
 
 
 def run_matching(
@@ -27,6 +27,7 @@ def run_matching(
     the paper's page, `<paper>/report.html` above their folders, of which a line on standard error tells. With `jobs`
     they run in so many processes side by side, and one that fails is an error once the others have ended.
     """
+    parallel.only_one("a pattern of recipes")
     overrides = list(overrides)
     chosen, left_out = select(pattern, overrides)
     if jobs:

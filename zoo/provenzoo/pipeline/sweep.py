@@ -21,7 +21,7 @@ from provenzoo.pipeline.plan import Plan, prepare
 from provenzoo.pipeline.points import folder_name
 from provenzoo.pipeline.run import Interrupted
 from provenzoo.plain import did_you_mean, digest, read_json, read_yaml, write_json
-from provenzoo.training import runtime
+from provenzoo.training import parallel, runtime
 
 SHOWN = 6
 """The metrics that table and figure show where none is asked for."""
@@ -91,6 +91,7 @@ def sweep(
     folder is `sweeps/<recipe>/<id>` below the working directory, or `out`. `metrics` are those of table and figure,
     named as in run.json (`stage.accuracy`); without, the first ones of the last stage.
     """
+    parallel.only_one("a sweep")
     fixed, axes = read_axes(words)
     trials = _trials(recipe, fixed, axes, out)
     path = trials[0].folder.path.parents[1]

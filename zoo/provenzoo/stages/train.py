@@ -19,7 +19,7 @@ from provenzoo.stages.evaluate import check_shapes
 from provenzoo.stages.training_settings import Finetune, Pretrain, Train, log_interval, logged_steps
 from provenzoo.stages.work import Measured, Outcome, Rehearsed, Stopped, Work, data_for, has_parent
 from provenzoo.training import optim as optimisers
-from provenzoo.training import population
+from provenzoo.training import parallel, population
 from provenzoo.training.feed import Repeated, make_feed
 from provenzoo.training.frozen import Still
 from provenzoo.training.loop import Result, freeze
@@ -285,7 +285,7 @@ class _Group:
             log_every=log_interval(self.steps, settings.log_every),
             measure=self._measure,
             watch=self._watch,
-            save=self._save,
+            save=self._save if parallel.leads() else None,
             resume=self._kept(),
             stop=work.stopping,
             progress=work.progress(label, self.steps),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from provenzoo.datasets.base import Split, Stream, as_dtype
 from provenzoo.draws import generator
 from provenzoo.errors import ZooError
+from provenzoo.training import parallel
 
 CHUNK_BYTES = 8 * 2**20
 """The most that is gathered ahead: an epoch, or as many batches as fit (at least one)."""
@@ -22,6 +24,8 @@ class Feed:
     and is short where the batch does not divide the set. A batch as large as the set or larger is the whole
     set, unshuffled (gradient descent). Images are augmented by (seed, "augment", step).
     """
+
+    dealt: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -109,7 +113,11 @@ AHEAD = 2
 
 
 class FreshFeed:
-    """A fresh batch every step, of one stream for one seed or of a stream a seed for stacked replicas."""
+    """A fresh batch every step, of one stream for one seed or of a stream a seed for stacked replicas.
+
+    Of several processes each draws whole batches, of which it takes its rows, unless the streams give `items`: then it
+    draws no others, and what `batch` gives is `dealt`.
+    """
 
     def __init__(
         self,
@@ -123,6 +131,8 @@ class FreshFeed:
         self.batch_size = batch
         self._streams, self._device, self._dtype = streams, device, dtype
         self._block = streams[0].block
+        self.dealt = parallel.world() > 1 and all(stream.items for stream in streams)
+        self._rows = parallel.own_rows(batch)[0] if self.dealt else slice(0, batch)
         self._held: tuple[int, tuple[Tensor, Tensor] | None] = (-1, None)
         self._drawer: ThreadPoolExecutor | None = None
         self._ahead: dict[int, Future[tuple[Tensor, Tensor]]] = {}
@@ -138,9 +148,8 @@ class FreshFeed:
         if held != block or drawn is None:
             drawn = self._next(block)
             self._held = (block, drawn)
-        inputs, targets = (
-            part.narrow(int(len(self.seeds) > 1), at * self.batch_size, self.batch_size) for part in drawn
-        )
+        axis, count = int(len(self.seeds) > 1), self._rows.stop - self._rows.start
+        inputs, targets = (part.narrow(axis, at * count, count) for part in drawn)
         return inputs.to(self._device, self._dtype), as_dtype(targets, self._device, self._dtype)
 
     def _next(self, block: int) -> tuple[Tensor, Tensor]:
@@ -155,11 +164,16 @@ class FreshFeed:
         return inputs, targets
 
     def _draw(self, block: int) -> tuple[Tensor, Tensor]:
-        drawn = [stream.draw(block, self._block * self.batch_size) for stream in self._streams]
+        drawn = [self._of(stream, block) for stream in self._streams]
         if len(drawn) == 1:
             return drawn[0]
         inputs, targets = zip(*drawn, strict=True)
         return torch.stack(inputs), torch.stack(targets)
+
+    def _of(self, stream: Stream, block: int) -> tuple[Tensor, Tensor]:
+        if self.dealt and stream.items:
+            return stream.items(block * self.batch_size + self._rows.start, self._rows.stop - self._rows.start)
+        return stream.draw(block, self._block * self.batch_size)
 
 
 class Repeated:
@@ -167,6 +181,7 @@ class Repeated:
 
     def __init__(self, feed: Feed | FreshFeed, times: int) -> None:
         self.feed, self.times, self.steps = feed, times, feed.steps
+        self.batch_size, self.dealt = feed.batch_size, feed.dealt
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a step, `[times * R, B, ...]`."""

@@ -11,6 +11,8 @@ from provenzoo.draws import derive
 from provenzoo.errors import ZooError
 from provenzoo.models.split import load_merged, merged_state
 from provenzoo.training import optim as optimisers
+from provenzoo.training import parallel
+from provenzoo.training.batchnorm import OverAllRows
 from provenzoo.training.feed import AnyFeed
 from provenzoo.training.optim import Optim
 from provenzoo.training.replicas import Replicas
@@ -70,12 +72,15 @@ def train(
     Losses are looked at every 50 steps and where something is measured. A replica that is not finite is
     noted; others stacked beside it go on unharmed, and if none is left the remaining steps are skipped,
     though not their measurements. Everything frozen is a ZooError.
+
+    Several processes (training/parallel.py) each call this with the same arguments; only process 0's `stop` is heard.
     """
     freeze(replicas.module, frozen)
+    parallel.same_start(replicas.module)
     training = _Training(replicas, feed, loss, optim, steps, rates, gradient, accumulate)
     if resume:
         training.restore(resume)
-    with _own_draws(replicas.device), progress or contextlib.nullcontext():
+    with _own_draws(replicas.device), progress or contextlib.nullcontext(), training.norms:
         stopped = _run(
             training, log_every or steps, measure or (lambda _: None), watch, save, save_seconds, stop, progress
         )
@@ -114,7 +119,7 @@ def _run(
                 watch(step, training.mean_losses((step - 1) // log_every * log_every))
         if progress and progress.live and time_to_show():
             progress.update(step, training.last_loss())
-        stopping = step < steps and stop()
+        stopping = step < steps and parallel.agreed(stop())
         if save and (stopping or step == steps or time_to_save()):
             save(training.state())
             time_to_save.restart()
@@ -150,7 +155,9 @@ class _Training:
         self._pending: list[Tensor] = []
         self._factor: float | None = None
         self._draws: bool | None = None
-        self._is_mean = False
+        self._is_mean = accumulate == 1 and parallel.world() == 1
+        self._sum = parallel.GradientSum(self.parameters)
+        self.norms = OverAllRows(self.module)
         set_mode(self.module)
 
     @property
@@ -180,39 +187,48 @@ class _Training:
         inputs, targets = self.feed.batch(self.done)
         for parameter in self.parameters:
             parameter.grad = None
-        if self.accumulate > 1:
-            return self._accumulated(inputs, targets)
-        value = self.loss(self._outputs(inputs), targets)
-        value.backward(torch.ones_like(value) if self.replicas.stacked else None)
-        return value
+        if self.accumulate == 1 and parallel.world() == 1:
+            value = self.loss(self._outputs(inputs), targets)
+            value.backward(torch.ones_like(value) if self.replicas.stacked else None)
+            return value
+        return self._in_parts(inputs, targets)
 
-    def _accumulated(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """The same from micro-batches, weighted by their sizes; the draws of one go on from those of the last."""
+    def _in_parts(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The same from this process's rows, in micro-batches, each weighted by its share of the batch.
+
+        The draws of a micro-batch go on from those of the last.
+        """
         axis = 1 if self.replicas.stacked else 0
-        size = inputs.shape[axis]
-        count = min(self.accumulate, size)
+        size = self.feed.batch_size if self.feed.dealt else inputs.shape[axis]
+        rows, part = parallel.own_rows(size)
+        if not self.feed.dealt:
+            inputs, targets = (t.narrow(axis, rows.start, rows.stop - rows.start) for t in (inputs, targets))
+        self.norms.counts = part > 0
+        count = min(self.accumulate, max(1, size // parallel.world()))
+        own = [inputs.tensor_split(count, axis), targets.tensor_split(count, axis)]
         total, seen = torch.zeros(()), []
-        pairs = zip(inputs.tensor_split(count, axis), targets.tensor_split(count, axis), strict=True)
-        for number, (part, target) in enumerate(pairs):
-            outputs = self._outputs(part, first=number == 0)
-            value = self.loss(outputs, target) * (part.shape[axis] / size)
+        for number, (x, y) in enumerate(zip(*own, strict=True)):
+            outputs = self._outputs(x, first=number == 0)
+            value = self.loss(outputs, y) * (x.shape[axis] / size if part else 0.0)
             value.backward(torch.ones_like(value) if self.replicas.stacked else None)
             total = value.detach() if number == 0 else total + value.detach()
             if not self._is_mean:
                 seen.append(outputs.detach())
+        total = self._sum(total)
         if not self._is_mean:
-            _check_mean(self.loss(torch.cat(seen, axis), targets), total)
+            whole = [parallel.of_all(part, size, axis) for part in (torch.cat(seen, axis), targets)]
+            _check_mean(self.loss(*whole), total)
             self._is_mean = True
         return total
 
     def _outputs(self, inputs: Tensor, first: bool = True) -> Tensor:
-        """What the model gives; one that draws (dropout) does so from (seed, "step", step).
+        """What the model gives; one that draws (dropout) does so from (seed, "step", step), and a process's number.
 
         Whether it draws is seen in the first step: seeding torch each time would slow a tiny model.
         """
         if self._draws is False or not first:
             return self.module(inputs)
-        torch.manual_seed(derive(self.replicas.seeds[0], "step", self.done))
+        torch.manual_seed(derive(self.replicas.seeds[0], "step", self.done, *parallel.own_number()))
         before = None if self._draws else _generator_states(inputs.device)
         outputs = self.module(inputs)
         if before is not None:
@@ -277,10 +293,11 @@ class _Training:
 
 
 def _check_mean(whole: Tensor, added: Tensor) -> None:
-    """A ZooError where a batch's loss is not what its micro-batches' weighted losses add up to."""
+    """A ZooError where a batch's loss is not what its parts' weighted losses add up to."""
     if not torch.allclose(added, whole, rtol=1e-3, atol=1e-6, equal_nan=True):
         raise ZooError(
-            "the loss is no mean over a batch's examples, so micro-batches do not add up to it; leave out `accumulate`"
+            "the loss is no mean over a batch's examples, so parts of a batch do not add up to it; "
+            "leave out `accumulate` and train in one process"
         )
 
 
