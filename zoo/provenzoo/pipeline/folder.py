@@ -177,6 +177,7 @@ class RunFolder:
             seconds=round(seconds, 3),
             frozen_unchanged=outcome.frozen_unchanged,
             diverged={str(seed): where for seed, where in outcome.diverged.items()},
+            processes=list(outcome.processes),
         )
         for state in folder.glob(".*.state"):
             state.unlink()

@@ -348,6 +348,7 @@ def _stage_entry(folder: RunFolder, point: Point) -> dict[str, Any]:
         "inputs_digest": point.digest,
         "frozen_unchanged": record.get("frozen_unchanged"),
         "diverged": record.get("diverged", {}),
+        "processes": record.get("processes", [1]),
     }
 
 

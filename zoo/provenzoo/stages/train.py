@@ -82,6 +82,7 @@ class Trained:
     filled: dict[str, int]
     frozen_unchanged: bool | None
     diverged: dict[str, Any] | None
+    processes: tuple[int, ...]
 
 
 def train(settings: Pretrain | Finetune, work: Work) -> Outcome:
@@ -194,6 +195,7 @@ class _Stage:
             series=series,
             frozen_unchanged=all(t.frozen_unchanged for t in trained) if self.freeze else None,
             diverged=diverged,
+            processes=tuple(dict.fromkeys(count for t in trained for count in t.processes)),
         )
 
     def _measured(self, label: str, data: dict[str, Any], trained: list[Trained]) -> Measured:
@@ -344,6 +346,7 @@ class _Group:
             filled=self.filled[index],
             frozen_unchanged=self.still.unchanged() if self.stage.freeze else None,
             diverged=at._asdict() if at else None,
+            processes=result.processes,
         )
 
 

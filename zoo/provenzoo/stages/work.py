@@ -121,3 +121,5 @@ class Outcome:
     series: dict[str, Tensor] = field(default_factory=dict)
     frozen_unchanged: bool | None = None
     diverged: dict[int, dict[str, Any]] = field(default_factory=dict)
+    processes: tuple[int, ...] = (1,)
+    """How many processes trained it; several where that changed on the way."""

@@ -16,7 +16,7 @@ from provenzoo.training.batchnorm import OverAllRows
 from provenzoo.training.feed import AnyFeed
 from provenzoo.training.optim import Optim
 from provenzoo.training.replicas import Replicas
-from provenzoo.training.runtime import Every, Progress
+from provenzoo.training.runtime import Every, Progress, say
 from provenzoo.training.state import Divergence, State
 
 CHECK_EVERY = 50
@@ -36,6 +36,8 @@ class Result:
     train_loss: Tensor
     diverged: dict[int, Divergence]
     stopped: bool = False
+    processes: tuple[int, ...] = (1,)
+    """How many processes trained, and again where that changed on the way."""
 
 
 def train(
@@ -84,7 +86,7 @@ def train(
         stopped = _run(
             training, log_every or steps, measure or (lambda _: None), watch, save, save_seconds, stop, progress
         )
-    return Result(training.losses.cpu(), training.diverged, stopped)
+    return Result(training.losses.cpu(), training.diverged, stopped, training.processes)
 
 
 def _run(
@@ -151,6 +153,7 @@ class _Training:
         self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
         self.losses = torch.full((len(replicas), steps), torch.nan, device=replicas.device)
         self.diverged: dict[int, Divergence] = {}
+        self.processes: tuple[int, ...] = (parallel.world(),)
         self._checked = 0
         self._pending: list[Tensor] = []
         self._factor: float | None = None
@@ -282,6 +285,7 @@ class _Training:
             optimiser=_copies(optimisers.optimiser_state(self.optimiser, self.module)),
             losses=self.losses[:, : self.done].to("cpu", copy=True),
             diverged=dict(self.diverged),
+            processes=self.processes,
         )
 
     def restore(self, state: State) -> None:
@@ -290,6 +294,15 @@ class _Training:
         optimisers.restore_optimiser(self.optimiser, self.module, state.optimiser)
         self.losses[:, : state.step] = state.losses.to(self.losses.device)
         self.done, self.diverged = state.step, dict(state.diverged)
+        if state.processes[-1] != parallel.world():
+            if parallel.leads():
+                say(
+                    f"{parallel.world()} processes go on from step {state.step} where {state.processes[-1]} trained: "
+                    "as exact, but the last bits of sums differ"
+                )
+            self.processes = (*state.processes, parallel.world())
+        else:
+            self.processes = state.processes
 
 
 def _check_mean(whole: Tensor, added: Tensor) -> None:

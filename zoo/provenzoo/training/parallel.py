@@ -5,6 +5,7 @@ that of one process on the whole batch, up to rounding. Process 0 alone reads an
 when to stop. Within one process every function here does nothing.
 """
 
+import atexit
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
@@ -60,25 +61,36 @@ def only_one(what: str) -> None:
 @contextlib.contextmanager
 def joined(device: torch.device) -> Iterator[None]:
     """Inside, the processes that were started with this one are one run."""
-    global _rank, _world, _told
+    global _rank, _world
     if wanted() == 1 or _world > 1:
         yield
         return
-    own = not dist.is_initialized()
     _take_device(device)
-    try:
-        if own:
-            dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
-        _told = dist.new_group(backend="gloo", timeout=PATIENCE)
-    except (RuntimeError, ValueError) as error:
-        raise ZooError(f"the processes of this run did not find one another: {str(error).splitlines()[0]}") from None
+    _meet(device)
     _rank, _world = dist.get_rank(), dist.get_world_size()
     try:
         yield
     finally:
-        _rank, _world, _told = 0, 1, None
-        if own:
-            dist.destroy_process_group()
+        _rank, _world = 0, 1
+
+
+def _meet(device: torch.device) -> None:
+    """Make the groups, unless they were made before; they last as long as the process."""
+    global _told
+    if _told is not None:
+        return
+    try:
+        if not dist.is_initialized():
+            dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+            atexit.register(_part)
+        _told = dist.new_group(backend="gloo", timeout=PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        raise ZooError(f"the processes of this run did not find one another: {str(error).splitlines()[0]}") from None
+
+
+def _part() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _take_device(device: torch.device) -> None:
@@ -98,8 +110,9 @@ def together() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise ZooError(f"process {_rank}: another process of this run ended before it ({reason})") from error
+        raise ZooError(
+            f"process {_rank}: another process of this run ended, for what it said itself; run again to go on"
+        ) from error
 
 
 # --- what process 0 tells -----------------------------------------------------------------------------------------

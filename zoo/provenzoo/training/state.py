@@ -26,7 +26,8 @@ class State:
     """A training after `step` steps. Orders and draws are functions of the step and need no state.
 
     `model` is a state dict under unsplit names (`[R, ...]` if stacked), `optimiser` holds
-    `<what>/<parameter>`, `losses` is `[R, step]` float32. All on the CPU, apart from the live ones.
+    `<what>/<parameter>`, `losses` is `[R, step]` float32. All on the CPU, apart from the live ones. `processes` has how
+    many trained, and again where that changed on the way.
     """
 
     step: int
@@ -34,13 +35,15 @@ class State:
     optimiser: dict[str, Tensor]
     losses: Tensor
     diverged: dict[int, Divergence] = field(default_factory=dict)
+    processes: tuple[int, ...] = (1,)
 
     def plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors by name and data for JSON, which `of` takes."""
         tensors = {f"model/{name}": tensor for name, tensor in self.model.items()}
         tensors |= {f"optimiser/{name}": tensor for name, tensor in self.optimiser.items()}
         diverged = {str(r): list(where) for r, where in self.diverged.items()}
-        return tensors | {"losses": self.losses}, {"step": self.step, "diverged": diverged}
+        numbers = {"step": self.step, "diverged": diverged, "processes": list(self.processes)}
+        return tensors | {"losses": self.losses}, numbers
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> "State":
@@ -51,6 +54,7 @@ class State:
             optimiser=_below(tensors, "optimiser/"),
             losses=tensors["losses"],
             diverged={int(r): Divergence(*where) for r, where in data["diverged"].items()},
+            processes=tuple(data.get("processes", (1,))),
         )
 
     def to_file(self, path: Path) -> None:
