@@ -101,6 +101,18 @@ def test_one_that_listens_and_does_not_answer_or_is_something_else_is_named():
         thread.join()
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not here")
+def test_a_cluster_that_was_killed_is_named_when_auto_finds_what_it_left(folder, monkeypatch):
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        (folder / "ray").mkdir()
+        (folder / "ray" / "ray_current_cluster").write_text(address)
+        monkeypatch.setenv("RAY_TMPDIR", str(folder))
+        with pytest.raises(ZooError, match=f"no Ray cluster answers at .*:{address.rpartition(':')[2]} "):
+            provenzoo.sweep("awkward", ["seeds=1,2"], ray="auto")
+
+
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is here")
 def test_without_ray_it_says_what_to_install(folder):
     with pytest.raises(ZooError, match=r"pip install 'provenzoo\[ray\]'"):

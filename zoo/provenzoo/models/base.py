@@ -79,7 +79,14 @@ def model_groups(model: nn.Module) -> Groups:
     """The groups of a built model, ours or another library's."""
     if isinstance(model, Model):
         return model.groups
-    return timm_vit_groups() if is_timm_vit(model) else _head_and_body(model)
+    if not is_timm_vit(model):
+        return _head_and_body(model)
+    names = [name for name, _ in model.named_parameters()]  # parts of the fused qkv among them, once it is split
+    return {
+        group: patterns
+        for group, patterns in timm_vit_groups().items()
+        if group in ("attention", "value") or any(_matches(name, patterns) for name in names)
+    }
 
 
 def model_split(model: nn.Module) -> dict[str, tuple[int, ...]]:

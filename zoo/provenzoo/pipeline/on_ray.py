@@ -55,6 +55,8 @@ def on_ray(address: str, count: int | None) -> Iterator[Engine]:
 
 def _connect(ray: Any, address: str) -> None:
     wanted = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
+    if wanted == "auto":
+        wanted = _last_started()
     if wanted != "auto" and not os.environ.get("RAY_USE_TLS"):
         _knock(wanted)
     try:
@@ -62,6 +64,13 @@ def _connect(ray: Any, address: str) -> None:
     except (Exception, SystemExit) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ZooError(f"no Ray cluster at {wanted!r}: {reason}") from None
+
+
+def _last_started() -> str:
+    """The address that Ray takes for `auto`, be it one of a cluster that is gone; `auto` where only Ray can tell."""
+    with contextlib.suppress(ImportError, AttributeError, ConnectionError, ValueError):
+        return importlib.import_module("ray._private.services").canonicalize_bootstrap_address("auto") or "auto"
+    return "auto"
 
 
 def _knock(address: str, seconds: float = 5.0) -> None:
