@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from provenzoo import create_model, create_teacher, load
+from provenzoo import create_dataset, create_model, create_teacher, load, registry
 from provenzoo.components import check
 from provenzoo.errors import ZooError
 from provenzoo.models.activations import activate
@@ -95,6 +95,36 @@ def test_any_registered_model_can_teach_by_its_outputs_or_a_layers():
     with torch.no_grad():
         torch.testing.assert_close(outputs(x), outputs.network(x))
         torch.testing.assert_close(layer(x), outputs.network.body[0](x))
+
+
+def test_one_network_is_one_teacher_however_it_is_spelled():
+    vit = {"name": "positional-vit-mini", "image_size": 28, "channels": 1, "num_classes": 3}
+    written = {
+        **registry.entry("models", "positional-vit-mini").args,
+        "name": "positional-vit-mini",
+        "num_classes": 3,
+        "channels": 1,
+    }
+    written |= {"image_size": 28, "mlp_ratio": 2}
+    known = create_teacher("network", model=vit).law
+    assert create_teacher("network", model=written, layer="").law == known
+    others = [
+        {"model": vit | {"num_classes": 4}},
+        {"model": vit | {"name": "vit-mini"}},
+        {"model": vit, "layer": "head"},
+    ]
+    assert len({known, *(create_teacher("network", **other).law for other in others)}) == 4
+
+
+def test_two_spellings_of_a_network_give_data_of_one_digest():
+    inputs = {"name": "fashion-mnist-mini", "limit": 6}
+    short = {"name": "small-cnn", "channels": 1, "num_classes": 4}
+    turned = {key: short[key] for key in ("num_classes", "name", "channels")}
+    digests = [
+        create_dataset("taught", inputs=inputs, teacher={"name": "network", "model": model, **layer}).test.digest
+        for model, layer in ((short, {}), (turned, {"layer": ""}), ({**short, "num_classes": 5}, {}))
+    ]
+    assert digests[0] == digests[1] != digests[2]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from pydantic_core import to_jsonable_python
 from torch import Tensor, nn
 
 from provenzoo import components
@@ -12,7 +13,8 @@ from provenzoo.fetch import Checkpoint
 from provenzoo.models.bilinear import Bilinear
 from provenzoo.models.load import restore
 from provenzoo.models.pooled_cnn import PooledCNN
-from provenzoo.plain import did_you_mean
+from provenzoo.plain import canonical, did_you_mean
+from provenzoo.settings import bind, parameters
 from provenzoo.teachers.base import BilinearTeacher, Teacher
 
 
@@ -64,10 +66,14 @@ class Network(Teacher):
     ) -> None:
         if (checkpoint is None) == (model is None):
             raise ZooError("network: either `from` (a stage or checkpoint) or `model` is needed, not both")
-        self.network = restore(checkpoint, seed) if checkpoint else _fresh(model or {}, seed)
+        if checkpoint is not None:
+            self.network, known = restore(checkpoint, seed), checkpoint.config["digest"]
+        else:
+            bound = components.check("models", model, "network.model")
+            self.network, known = _fresh(bound, seed), _spelled(bound)
         self.network.eval().requires_grad_(False)
         self.layer, self.name = _submodule(self.network, layer or ""), layer
-        self.law = (checkpoint.config["digest"] if checkpoint else str(model), layer)
+        self.law = (known, layer or "")
 
     def __call__(self, inputs: Tensor) -> Tensor:
         held: list[Any] = []
@@ -85,10 +91,18 @@ class Network(Teacher):
         return held[0]
 
 
-def _fresh(node: dict[str, Any], seed: int) -> nn.Module:
-    bound = components.check("models", node, "network.model")
+def _fresh(bound: components.Bound, seed: int) -> nn.Module:
     with seeded(seed, "teacher"):
         return bound.build(seed=seed)
+
+
+def _spelled(bound: components.Bound) -> str:
+    """A model's builder and all of its arguments, defaults too: one text however a recipe spells the model."""
+    builder = getattr(bound.builder, "func", bound.builder)  # of a partial, which holds a library's own name
+    own = getattr(bound.builder, "args", ())
+    defaults = {name: p.default for name, p in parameters(bound.builder).items() if p.default is not p.empty}
+    args = {**defaults, **bind(bound.builder, bound.args, bound.where, partial=True)}
+    return canonical([f"{builder.__module__}:{builder.__qualname__}", *own, to_jsonable_python(args)])
 
 
 def _submodule(network: nn.Module, name: str) -> nn.Module:
