@@ -127,6 +127,15 @@ def test_two_spellings_of_a_network_give_data_of_one_digest():
     assert digests[0] == digests[1] != digests[2]
 
 
+def test_a_misspelt_layer_is_never_told_the_name_of_none():
+    model = {"name": "mlp", "features": 2, "num_classes": 2}
+    with pytest.raises(ZooError, match=r"no layer 'x'; there are: body, body\.0, head$"):
+        create_teacher("network", model=model, layer="x")
+    with pytest.raises(ZooError) as raised:
+        create_teacher("network", model=model, layer="bodies")
+    assert "''" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("model", "layer", "message"),
     [

@@ -108,5 +108,5 @@ def _spelled(bound: components.Bound) -> str:
 def _submodule(network: nn.Module, name: str) -> nn.Module:
     known = dict(network.named_modules())
     if name not in known:
-        raise ZooError(f"network: no layer {name!r}{did_you_mean(name, known)}")
+        raise ZooError(f"network: no layer {name!r}{did_you_mean(name, [inner for inner in known if inner])}")
     return known[name]
