@@ -247,7 +247,8 @@ def publish(
 ) -> int:
     """Publish a stage of a run: weights, config, card, record, figures and licence, in one commit.
 
-    RUN is its folder. The token is the one that `hf auth login` keeps, or that HF_TOKEN holds.
+    RUN is its folder, or the name of a shipped checkpoint or teacher. The token is the one that `hf auth login`
+    keeps, or that HF_TOKEN holds.
     """
     from provenzoo.hub.publish import publish as publish_run
 

@@ -33,6 +33,11 @@ class Bundle:
     figures: dict[Path, str] = field(default_factory=dict)
     """A figure's file -> its path in the repository."""
 
+    @property
+    def about(self) -> str:
+        """What it is, in a few words."""
+        return f"{self.view.record['recipe']}, stage {self.stage.name}"
+
 
 def bundle(run: Path, stage: str | None = None, seed: int | None = None) -> Bundle:
     """Gather what is published of a run: the stage that is named or that its recipe's `publish` names."""
@@ -49,14 +54,14 @@ def bundle(run: Path, stage: str | None = None, seed: int | None = None) -> Bund
     names += [f"{folder}/{name}" for folder in teachers for name in ("config.json", "model.safetensors")]
     config["files"] = sorted(names)
     sources: dict[str, bytes | Path] = {
-        "config.json": _json(config),
+        "config.json": as_json(config),
         "run.json": view.path / "run.json",
         "LICENSE": own_content() / "cards" / LICENSE_TEXT,
         **{name: path for path, name in figures.items()},
         **({} if whole else {"model.safetensors": checkpoint.packed(tensors)}),
     }
     for folder, (theirs, taught) in teachers.items():
-        sources |= {f"{folder}/config.json": _json(theirs), f"{folder}/model.safetensors": checkpoint.packed(taught)}
+        sources |= {f"{folder}/config.json": as_json(theirs), f"{folder}/model.safetensors": checkpoint.packed(taught)}
     files = {name: CommitOperationAdd(name, source) for name, source in sources.items()}
     return Bundle(view, chosen, config, {"model.safetensors": weights, **files}, figures)
 
@@ -83,26 +88,32 @@ def _figure_name(view: RunView, path: Path) -> str:
 
 
 def _checkpoint(view: RunView, stage: StageView, seed: int | None) -> Saved:
-    """The published config and tensors: of all seeds, or of the one that is asked for.
-
-    One seed of a model that timm can build has no replica dimension, so that timm can load it.
-    """
-    config = dict(stage.config)
+    """The published config and tensors of a stage: of all seeds, or of the one that is asked for."""
     tensors, _ = checkpoint.load(stage.path / "model.safetensors")
+    config, tensors = of_seed((stage.config, tensors), dict(_sets(view, stage)), seed, stage.name)
+    config["seed"], config["seed_is"] = default_seed(view, stage.name, config["seeds"])
+    return laid_out((config, tensors))
+
+
+def of_seed(saved: Saved, sets: dict[str, Any], seed: int | None, where: str) -> Saved:
+    """A checkpoint with what was measured of it: of all seeds, or of the one that is asked for."""
+    config, tensors = dict(saved[0]), saved[1]
     if seed is not None and seed not in config["seeds"]:
-        raise UsageError(f"{stage.name}: no seed {seed}; it has {', '.join(map(str, config['seeds']))}")
-    sets = dict(_sets(view, stage))
+        raise UsageError(f"{where}: no seed {seed}; it has {', '.join(map(str, config['seeds']))}")
     if seed is not None and len(config["seeds"]) > 1:
         index = config["seeds"].index(seed)
         tensors = {name: tensor[index : index + 1] for name, tensor in tensors.items()}
         config["seeds"], sets = [seed], {where: one_of(entry, seed) for where, entry in sets.items()}
         config["digest"] = checkpoint.digest(tensors)
-    config |= {"license": LICENSE, "sets": sets}
-    config["seed"], config["seed_is"] = default_seed(view, stage.name, config["seeds"])
-    if len(config["seeds"]) == 1 and (fields := timm_fields(config)):
-        config |= {"layout": "single", **fields}
-        tensors = {name: tensor[0] for name, tensor in tensors.items()}
-    return config, tensors
+    return config | {"license": LICENSE, "sets": sets}, tensors
+
+
+def laid_out(saved: Saved) -> Saved:
+    """One seed of a model that timm can build without the replica dimension, so that timm can load it."""
+    config, tensors = saved
+    if len(config["seeds"]) > 1 or not (fields := timm_fields(config)):
+        return saved
+    return config | {"layout": "single", **fields}, {name: tensor[0] for name, tensor in tensors.items()}
 
 
 def _weights(stage: StageView) -> CommitOperationAdd:
@@ -121,7 +132,8 @@ def _sets(view: RunView, stage: StageView) -> Iterator[tuple[str, dict[str, Any]
             yield f"{judge.name}.{label}" if label else judge.name, entry
 
 
-def _json(data: Mapping[str, Any]) -> bytes:
+def as_json(data: Mapping[str, Any]) -> bytes:
+    """A file of plain data."""
     return (json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 

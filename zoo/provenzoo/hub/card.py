@@ -9,10 +9,11 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.repocard_data import model_index_to_eval_results
 
 from provenzoo.errors import ZooError
+from provenzoo.hub.alone import Alone
 from provenzoo.hub.bundle import Bundle
 from provenzoo.pipeline.run import summarise
 from provenzoo.plain import plain_data
-from provenzoo.report.card import Source, render
+from provenzoo.report.card import Source, render, render_alone
 from provenzoo.report.figures import drawn
 
 BEGIN = "<!-- provenzoo: begin. `provenzoo publish` writes anew what stands from here to its end mark -->"
@@ -21,14 +22,17 @@ OURS = ("license", "library_name", "pipeline_tag", "datasets", "metrics", "model
 """The keys of the front matter that are ours; tags are joined, all others are a person's."""
 
 
-def card(bundle: Bundle, load: str, before: str | None) -> str:
-    """README.md of a bundle that will load by a reference, around what a person wrote in the one there is."""
-    seeds, config = bundle.config["seeds"], bundle.config
-    figures = [(figure, quote(bundle.figures[figure.path])) for figure in drawn(bundle.view)]
+def card(parcel: Bundle | Alone, load: str, before: str | None) -> str:
+    """README.md of what will load by a reference, around what a person wrote in the one there is."""
+    config = parcel.config
+    seeds, rows = config["seeds"], results(config)
     default = f"{config['seed']}, {config['seed_is']}" if len(seeds) > 1 else ""
-    source = Source(load, seeds, None, results(config), figures, config["digest"], default, published=True)
-    ours = render(bundle.view, bundle.stage, source)
-    return merged(ours, before)
+    if isinstance(parcel, Alone):
+        source = Source(load, seeds, None, rows, [], config["digest"], default, published=True)
+        return merged(render_alone(parcel.name, parcel.summary, config, source), before)
+    figures = [(figure, quote(parcel.figures[figure.path])) for figure in drawn(parcel.view)]
+    source = Source(load, seeds, None, rows, figures, config["digest"], default, published=True)
+    return merged(render(parcel.view, parcel.stage, source), before)
 
 
 def results(config: dict[str, Any]) -> list[dict[str, Any]]:
@@ -36,7 +40,7 @@ def results(config: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "where": where,
-            "label": where.rpartition(".")[2] if "." in where else "held out",
+            "label": _label(where, config),
             "entry": entry,
             "metrics": {
                 name: summarise(values) | {"n": entry["n"]}
@@ -46,6 +50,13 @@ def results(config: dict[str, Any]) -> list[dict[str, Any]]:
         }
         for where, entry in config["sets"].items()
     ]
+
+
+def _label(where: str, config: dict[str, Any]) -> str:
+    """What a card calls a set: the label of one beside a stage's own, or of a shipped checkpoint's."""
+    if "." in where:
+        return where.rpartition(".")[2]
+    return "held out" if "run.json" in config["files"] else where.replace("-", " ")
 
 
 def merged(ours: ModelCard, before: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Publish a stage of a run: one commit on the Hub, or the same layout in a folder."""
+"""Publish a stage of a run, or a shipped checkpoint: one commit on the Hub, or the same layout in a folder."""
 
 import mmap
 import re
@@ -11,9 +11,10 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.utils.sha import git_hash
 
-from provenzoo import remote
+from provenzoo import fetch, remote
 from provenzoo.errors import UsageError, ZooError
-from provenzoo.hub.bundle import bundle
+from provenzoo.hub.alone import Alone, alone, check_source
+from provenzoo.hub.bundle import Bundle, bundle
 from provenzoo.hub.card import card, check_card
 from provenzoo.plain import write_whole
 from provenzoo.untrusted import check_no_token, check_size, read_json, safe_name
@@ -73,6 +74,7 @@ def publish(
 ) -> Published:
     """Publish a stage of a run as `user/repo` on the Hub, or in a folder as `local:DIR`.
 
+    `run` is a run's folder, or the name of a registered checkpoint, such as a shipped teacher.
     All files go in one commit on the state of the repository that they were compared with; if it moves meanwhile, or
     anything breaks, nothing of it is changed. What a person wrote in the card outside of our marks is kept. Nothing is
     sent before the card was validated and every file searched for access tokens.
@@ -83,7 +85,7 @@ def publish(
         place: _Folder | _Repository = _Folder(Path(target.removeprefix("local:")), Path(run))
     else:
         place = _Repository(target.removeprefix("hf:"), bool(private), tag)
-    ready = bundle(Path(run), stage, seed)
+    ready = _gathered(run, stage, seed)
     readme = card(ready, place.load, place.card())
     check_card(readme, place.online)
     files = {**ready.files, "README.md": CommitOperationAdd("README.md", readme.encode())}
@@ -92,8 +94,17 @@ def publish(
     changes = place.compare(files)
     if dry_run or not (changes or tag):
         return Published(target, place.reference, changes, dry_run)
-    place.write(files, changes, f"{ready.view.record['recipe']}, stage {ready.stage.name}")
+    place.write(files, changes, ready.about)
     return Published(target, place.reference, changes, dry_run)
+
+
+def _gathered(run: str | Path, stage: str | None, seed: int | None) -> Bundle | Alone:
+    if fetch.is_registered(str(run)):
+        if stage is not None:
+            raise UsageError(f"{run}: a shipped checkpoint has no stages; leave --stage out")
+        return alone(str(run), seed)
+    check_source(Path(run))
+    return bundle(Path(run), stage, seed)
 
 
 def _check(name: str, file: CommitOperationAdd, where: str) -> None:

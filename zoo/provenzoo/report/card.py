@@ -14,6 +14,7 @@ from urllib.parse import quote
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from provenzoo import registry
+from provenzoo.content import own_content
 from provenzoo.plain import plain_data, write_whole
 from provenzoo.report import ARXIV, RunView, StageView, metric_text, number
 from provenzoo.report.figures import Drawn, drawn
@@ -70,7 +71,7 @@ def draft(view: RunView) -> ModelCard:
 
 def render(view: RunView, stage: StageView | None, source: Source) -> ModelCard:
     """The card of a stage's checkpoint (None: of a run without one). Ill-typed numbers are an error."""
-    front = _front_matter(view, stage, source.results)
+    front = _front_matter(view.record["recipe"], _papers(view, stage), stage.config if stage else {}, source.results)
     plain_data(front.to_dict(), f"{view.path}: the card")
     return ModelCard.from_template(
         front,
@@ -86,6 +87,27 @@ def render(view: RunView, stage: StageView | None, source: Source) -> ModelCard:
         claims=[{**claim, "metric": metric_text(claim["metric"])} for claim in view.record["claims"]],
         results=source.results,
         figures=source.figures,
+        data=list(_data(source.results)),
+    )
+
+
+def render_alone(name: str, summary: str, config: dict[str, Any], source: Source) -> ModelCard:
+    """The card of a checkpoint without its run."""
+    paper = str(config.get("paper", ""))
+    front = _front_matter(name, [paper], config, source.results)
+    plain_data(front.to_dict(), f"{name}: the card")
+    return ModelCard.from_template(
+        front,
+        template_path=str(own_content() / "cards" / "checkpoint.jinja"),
+        cell=cell,
+        code=code,
+        number=number,
+        name=name,
+        summary=summary,
+        config=config,
+        source=source,
+        paper=_link(paper),
+        results=source.results,
         data=list(_data(source.results)),
     )
 
@@ -115,7 +137,10 @@ def code(text: object) -> str:
 
 def _paper(view: RunView) -> str:
     """The link of the recipe's paper, or what it says of it."""
-    paper = str(view.recipe.get("paper", ""))
+    return _link(str(view.recipe.get("paper", "")))
+
+
+def _link(paper: str) -> str:
     found = ARXIV.search(paper)
     return f"[arXiv:{found[1]}](https://arxiv.org/abs/{found[1]})" if found else cell(paper)
 
@@ -138,17 +163,19 @@ def _results(view: RunView, stage: StageView) -> Iterator[dict[str, Any]]:
             yield {"where": where, "label": label or "held out", "entry": entry, "metrics": scalars}
 
 
-def _front_matter(view: RunView, stage: StageView | None, results: list[dict[str, Any]]) -> ModelCardData:
-    images = stage is not None and "image_size" in stage.config["filled"]
+def _front_matter(name: str, papers: list[str], config: dict[str, Any], results: list[dict[str, Any]]) -> ModelCardData:
+    """The front matter of a checkpoint's card, by its config (empty: of a run without one)."""
+    images = "image_size" in config.get("filled", {})
     task = "image-classification" if images else "other"
     found = [result for row in results for result in _eval_results(row, task)]
-    more: dict[str, Any] = {"model_name": view.record["recipe"], "eval_results": found} if found else {}
+    more: dict[str, Any] = {"model_name": name, "eval_results": found} if found else {}
+    data = config["data"]["name"] if config else None
     return ModelCardData(
         license="apache-2.0",
         library_name="provenzoo",
         pipeline_tag=task if images else None,
-        tags=["provenzoo", *_arxiv_tags(view, stage)],
-        datasets=sorted({HUB_DATASETS[name] for name in _data_names(stage) if name in HUB_DATASETS}) or None,
+        tags=["provenzoo", *_arxiv_tags(papers)],
+        datasets=[HUB_DATASETS[data]] if data in HUB_DATASETS else None,
         metrics=sorted({name for row in results for name in row["metrics"] if name in HUB_METRICS}) or None,
         **more,
     )
@@ -173,14 +200,13 @@ def _eval_results(row: dict[str, Any], task: str) -> Iterator[EvalResult]:
         )
 
 
-def _arxiv_tags(view: RunView, stage: StageView | None) -> list[str]:
-    papers = [view.recipe.get("paper"), stage.config.get("paper") if stage else None]
-    found = [ARXIV.search(str(paper)) for paper in papers]
+def _papers(view: RunView, stage: StageView | None) -> list[str]:
+    return [str(view.recipe.get("paper")), str(stage.config.get("paper") if stage else None)]
+
+
+def _arxiv_tags(papers: list[str]) -> list[str]:
+    found = [ARXIV.search(paper) for paper in papers]
     return list(dict.fromkeys(f"arxiv:{match[1]}" for match in found if match))
-
-
-def _data_names(stage: StageView | None) -> list[str]:
-    return [stage.config["data"]["name"]] if stage else []
 
 
 def _data(results: list[dict[str, Any]]) -> Iterator[tuple[str, list[str]]]:

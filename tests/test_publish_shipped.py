@@ -1,0 +1,101 @@
+"""Shipped checkpoints and teachers are published by name: what arrives loads, teaches and verifies as what is shipped."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hubserver import HubServer
+from huggingface_hub import ModelCard
+from small_run import execute
+
+import provenzoo
+from provenzoo import checkpoint, create_teacher, fetch, registry
+from provenzoo.errors import UsageError, ZooError
+from provenzoo.hub.publish import publish
+
+TEACHER, STUDENT, VIT = "bilinear.zhang2026-conv", "position-attention.zhang2026-conv", "positional-vit-mini.quickstart"
+
+
+def same(reference: str, name: str) -> bool:
+    theirs, ours = (provenzoo.load(place).state_dict() for place in (reference, name))
+    return checkpoint.digest(theirs) == checkpoint.digest(ours)
+
+
+@pytest.mark.parametrize("name", [TEACHER, STUDENT, VIT])
+def test_what_is_published_by_name_loads_and_verifies_from_a_folder(name: str, tmp_path: Path) -> None:
+    done = publish(name, f"local:{tmp_path}/there")
+    assert set(done.changes.added) == {"LICENSE", "README.md", "config.json", "model.safetensors"}
+    assert same(done.reference, name) and fetch.config(done.reference)["digest"] == fetch.config(name)["digest"]
+    found = provenzoo.verify(done.reference)
+    shipped = provenzoo.verify(name)
+    numbers = {row.metric: row.recomputed for row in shipped.rows if row.where.endswith(".held-out")}
+    again = {row.metric: row.recomputed for row in found.rows if row.where == "held-out"}
+    assert found.holds and again == numbers and any(row.where.startswith("card: ") for row in found.rows)
+    assert not publish(name, f"local:{tmp_path}/there").changes
+
+
+def test_a_published_teacher_teaches_from_the_hub_and_its_card_names_it(hub: HubServer) -> None:
+    done = publish(TEACHER, "someone/teacher", tag="v1")
+    assert {"LICENSE", "README.md", "config.json", "model.safetensors"} <= set(hub.files("someone/teacher"))
+    assert provenzoo.verify(done.reference).holds and same(done.reference, TEACHER)
+    taught, drawn = create_teacher("bilinear", **{"from": done.reference}), create_teacher("conv-pool", seed=0)
+    x = torch.randn(3, 10, 36)
+    torch.testing.assert_close(taught(x), drawn(x))
+    card = ModelCard(hub.files("someone/teacher")["README.md"].decode())
+    assert 'teacher: {name: bilinear, from: "hf:someone/teacher@v1"}' in card.text
+    results = {result.metric_type: result.metric_value for result in card.data.eval_results or []}
+    assert results["score-distance"] == 0 and results["cosine-to-truth"] == pytest.approx(1)
+
+
+def test_a_number_on_the_card_that_is_off_is_told(tmp_path: Path) -> None:
+    reference = publish(TEACHER, f"local:{tmp_path}").reference
+    card = tmp_path / "README.md"
+    card.write_text(card.read_text().replace("| loss | 179.8 |", "| loss | 17.98 |"))
+    off = [row.metric for row in provenzoo.verify(reference).rows if not row.agrees]
+    assert off == ["loss (mean)"]
+
+
+def test_one_seed_of_a_registered_checkpoint_of_several_and_its_default(
+    reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "mine/registry/checkpoints"
+    (folder / "mlp.mine").mkdir(parents=True)
+    for name in ("config.json", "metrics.json", "model.safetensors"):
+        (folder / "mlp.mine" / name).write_bytes((reference / "stages/train" / name).read_bytes())
+    digest = fetch.config(str(reference / "stages/train"))["digest"]
+    (folder / "mlp.mine.yaml").write_text(f"{{summary: mine, license: apache-2.0, seed: 1, digest: {digest}}}")
+    monkeypatch.setenv("PROVENZOO_PATH", str(tmp_path / "mine"))
+    both, one = (publish("mlp.mine", f"local:{tmp_path}/{seed}", seed=seed) for seed in (None, 1))
+    assert provenzoo.load(both.reference).provenance["seed"] == 1
+    assert "by default 1, the manifest's" in (tmp_path / "None/README.md").read_text()
+    assert fetch.config(one.reference)["seeds"] == [1] and same(one.reference, both.reference)
+    assert provenzoo.verify(one.reference).holds and provenzoo.verify(both.reference).holds
+    (folder / "mlp.mine.yaml").write_text(f"{{summary: mine, license: mit, seed: 1, digest: {digest}}}")
+    registry._read_entry.cache_clear()
+    with pytest.raises(ZooError, match="has the licence mit; only apache"):
+        publish("mlp.mine", f"local:{tmp_path}/mit")
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("bilinear.zhang2026-con", {}, "no run's folder and no shipped checkpoint's name; did you mean 'bilinear.zh"),
+        (TEACHER, {"stage": "train"}, "a shipped checkpoint has no stages; leave --stage out"),
+        (TEACHER, {"seed": 3}, "no seed 3; it has 0"),
+    ],
+)
+def test_what_cannot_be_published_says_why(name: str, words: dict, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        publish(name, f"local:{tmp_path}/there", **words)
+    assert not (tmp_path / "there").exists()
+
+
+def test_a_checkpoints_folder_is_told_to_be_one(tmp_path: Path) -> None:
+    publish(TEACHER, f"local:{tmp_path}/there")
+    with pytest.raises(UsageError, match="is a checkpoint's folder; name the run that it is in"):
+        publish(tmp_path / "there", f"local:{tmp_path}/again")
+
+
+def test_the_command_publishes_a_teacher_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute("publish", TEACHER, f"local:{tmp_path}/there") == 0
+    assert capsys.readouterr().out.endswith(f"loads as\tlocal:{tmp_path}/there\n")

@@ -1,0 +1,82 @@
+"""A checkpoint that is published by itself: a shipped model or teacher, without the run that it is from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import CommitOperationAdd
+
+from provenzoo import checkpoint, fetch, registry
+from provenzoo.content import own_content
+from provenzoo.errors import UsageError, ZooError
+from provenzoo.hub.bundle import LICENSE, LICENSE_TEXT, Saved, as_json, laid_out, of_seed
+from provenzoo.plain import did_you_mean, walk
+
+FILES = ("LICENSE", "README.md", "config.json", "model.safetensors")
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A checkpoint, ready to leave. `files` has all but the card, by path in the repository."""
+
+    name: str
+    summary: str
+    config: dict[str, Any]
+    files: dict[str, CommitOperationAdd]
+
+    @property
+    def about(self) -> str:
+        """What it is, in a few words."""
+        return self.name
+
+
+def alone(name: str, seed: int | None = None) -> Alone:
+    """Gather what is published of a registered checkpoint: all of its seeds, or the one that is asked for."""
+    place = fetch.place(name)
+    found = fetch.read(place)
+    entry = registry.entry("checkpoints", name)
+    if (license := entry.args.get("license", LICENSE)) != LICENSE:
+        raise ZooError(f"{name}: has the licence {license}; only {LICENSE} is published from here")
+    sets = found.config["sets"] if "sets" in found.config else fetch.numbers(place)
+    _check_origins(name, {"data": found.config["data"], "sets": sets})
+    config, tensors = of_seed((found.config, found.tensors), sets, seed, name)
+    config |= _default(entry.args, config)
+    return ready(name, entry.summary, (config, tensors))
+
+
+def ready(name: str, summary: str, saved: Saved) -> Alone:
+    """A checkpoint's config and tensors as the files that are published."""
+    config, tensors = laid_out(saved)
+    config = config | {"files": sorted(FILES)}
+    sources: dict[str, bytes | Path] = {
+        "config.json": as_json(config),
+        "LICENSE": own_content() / "cards" / LICENSE_TEXT,
+        "model.safetensors": checkpoint.packed(tensors),
+    }
+    return Alone(name, summary, config, {file: CommitOperationAdd(file, source) for file, source in sources.items()})
+
+
+def check_source(run: Path) -> None:
+    """An error where neither a folder nor a registered checkpoint is what is to be published."""
+    if not run.is_dir():
+        near = did_you_mean(str(run), registry.list_names("checkpoints"))
+        raise UsageError(f"{run}: no run's folder and no shipped checkpoint's name{near}")
+    if (run / fetch.WEIGHTS).is_file() and not (run / "config.yaml").is_file():
+        raise UsageError(f"{run}: is a checkpoint's folder; name the run that it is in, and the stage with --stage")
+
+
+def _default(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The seed that is loaded where none is asked for, and why."""
+    seeds, stated = config["seeds"], manifest.get("seed")
+    if len(seeds) == 1:
+        return {"seed": seeds[0], "seed_is": "the only one"}
+    known = stated in seeds
+    return {"seed": stated if known else seeds[0], "seed_is": "the manifest's" if known else "the first"}
+
+
+def _check_origins(name: str, told: Mapping[str, Any]) -> None:
+    """An error where a checkpoint was taught by one that a reader of the publication cannot fetch."""
+    for path, origin in walk(told):
+        if path.endswith(".from") and not (fetch.is_registered(str(origin)) or str(origin).startswith("hf:")):
+            raise ZooError(f"{name}: was taught by {origin}, which cannot go along; publish the run that it is from")
