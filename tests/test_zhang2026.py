@@ -85,7 +85,7 @@ def test_full_attention_trains_beside_attention_over_positions(tmp_path):
 
 def test_a_networks_first_layer_teaches(tmp_path):
     images = {"name": "fashion-mnist-mini", "size": 27, "mean": 0.0, "std": 1.0}
-    config = recipe("fashion-mnist")
+    config = recipe("fashion-mnist", "seeds=2")
     config["stages"]["teacher"] |= {"data": images, "epochs": 2}
     config["stages"]["student"] |= {"steps": 100, "log_every": 50}
     config["stages"]["student"]["data"]["inputs"]["images"] = images
