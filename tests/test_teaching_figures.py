@@ -1,5 +1,7 @@
 """Figures of students and teachers: what is drawn, in which order, of which trainings."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -45,6 +47,12 @@ def test_a_metric_that_was_not_logged_is_refused_before_training():
 def test_figures_are_drawn_again_from_the_folder_alone(runs):
     before = sorted((runs["full-attention"].path / "figures").glob("*.png"))
     assert sorted(write_figures(runs["full-attention"].path)) == before
+
+
+def test_the_name_of_a_guide_leaves_the_panels_of_a_short_training_their_room(runs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write_figures(runs["population"].path)
 
 
 def test_phases_turn_where_the_median_seed_enters_the_next():

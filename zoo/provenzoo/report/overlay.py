@@ -102,10 +102,17 @@ def _guides(axes: Axes, slopes: list[float]) -> None:
     for slope in slopes:
         x: Array = np.array([right / span, right])
         axes.plot(x, level * (x / right) ** slope, GUIDES.get(slope, "-."), color=INK, linewidth=1.1)
-        style = {"color": MUTED, "fontsize": 8, "ha": "right", "va": "center"}
-        patch = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
-        axes.text(x[0] / 1.1, level * span**-slope, f"slope {slope:g}", style, bbox=patch)
+        _guide_name(axes, x[0], level * span**-slope, f"slope {slope:g}")
     axes.set_ylim(limits)
+
+
+def _guide_name(axes: Axes, x: float, y: float, name: str) -> None:
+    """A guide's name left of its upper end or, where the panel has no room there, above it; never outside the panel."""
+    across, _ = (axes.transData + axes.transAxes.inverted()).transform((x, y))
+    place = {"ha": "right", "va": "center"} if across > 0.3 else {"ha": "left", "va": "bottom"}
+    style = {"color": MUTED, "fontsize": 8, "clip_on": True} | place
+    patch = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
+    axes.text(x / 1.1 if across > 0.3 else x, y, name, style, bbox=patch).set_in_layout(False)
 
 
 def _caption(stages: list[StageView], spec: Spec, metrics: list[str]) -> str:
