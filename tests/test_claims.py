@@ -1,6 +1,8 @@
 """Claims: paths, forms, bounds, and what a null or a misspelt path does."""
 
 import math
+import random
+import statistics
 
 import pytest
 
@@ -155,6 +157,17 @@ def test_the_standard_error_of_a_slope_is_that_of_ordinary_least_squares() -> No
     slope, error = log_slope([round(1000 * math.exp(v)) for v in x], [math.exp(v) for v in y])
     assert slope == pytest.approx(0.96, abs=1e-3)
     assert error == pytest.approx((0.032 / 2 / 5) ** 0.5, rel=2e-2)
+
+
+def test_the_standard_error_of_a_slope_is_its_spread_over_draws_of_the_noise() -> None:
+    steps, draws = [*range(100, 2100, 100)], random.Random(0)
+    fits = [log_slope(steps, [s**-1.0 * math.exp(draws.gauss(0, 0.2)) for s in steps]) for _ in range(2000)]
+    slopes, errors = zip(*fits, strict=True)
+    spread = statistics.stdev(slopes)
+    middle = statistics.fmean(math.log(s) for s in steps)
+    known = 0.2 / math.sqrt(sum((math.log(s) - middle) ** 2 for s in steps))
+    assert spread == pytest.approx(known, rel=0.07) and statistics.fmean(slopes) == pytest.approx(-1, abs=0.01)
+    assert math.sqrt(statistics.fmean(error**2 for error in errors)) == pytest.approx(known, rel=0.03)
 
 
 def test_a_slope_of_what_is_not_above_zero_is_null_and_holds_never() -> None:

@@ -52,6 +52,27 @@ def test_self_attention_is_equation_2_3():
         torch.testing.assert_close(output, (model.value @ z @ scores).relu())
 
 
+def test_self_attention_whose_tokens_score_nothing_is_attention_over_positions():
+    full, alone, x = create_model("self-attention", **SIZES), filled("position-attention"), torch.randn(6, 3, 5)
+    full.load_state_dict(full.state_dict() | {"positions": alone.positions})
+    with torch.no_grad():
+        full.attention[3:, 3:], full.value[:, :3] = alone.attention, alone.value
+        torch.testing.assert_close(full(x), alone(x))
+        full.attention[0, 4] = 3.0
+        assert not torch.allclose(full(x), alone(x))
+
+
+def test_the_gradient_of_self_attention_is_that_of_finite_differences():
+    model, x = filled("self-attention").double(), torch.randn(2, 3, 5, dtype=torch.float64)
+    state = {name: tensor.detach().clone().requires_grad_() for name, tensor in model.named_parameters()}
+    names = list(state)
+
+    def outputs(*tensors: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(model, dict(zip(names, tensors, strict=True)), (x,))
+
+    assert torch.autograd.gradcheck(outputs, [*state.values()])
+
+
 @pytest.mark.parametrize("slope", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("replicas", [(), (3,)])
 def test_the_gradient_by_hand_is_autograds(slope, replicas):

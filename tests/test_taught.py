@@ -27,6 +27,45 @@ def test_tokens_have_the_moments_that_their_structure_tells(name, args, mean):
     assert inputs.mean() == pytest.approx(mean, abs=0.01) and inputs.var() == pytest.approx(1, abs=0.02)
 
 
+def from_the_law(values: torch.Tensor, below: torch.Tensor) -> float:
+    """Kolmogorov's statistic sqrt(n) max |F_n - F| of values whose law's distribution function is `below` at them."""
+    order = values.flatten().argsort()
+    count = len(order)
+    ranks = torch.arange(count + 1, dtype=torch.float64) / count
+    known = below.flatten()[order]
+    return count**0.5 * max((ranks[1:] - known).max().item(), (known - ranks[:-1]).max().item())
+
+
+@pytest.mark.parametrize("name", ["gaussian-tokens", "exponential-tokens"])
+@pytest.mark.parametrize("drawn", ["held out", "fixed", "fresh"])
+def test_entries_have_their_law_and_are_independent_of_one_another(name, drawn):
+    dataset = create_dataset(name, tokens=4, dim=3, test=4000, samples=4000 if drawn == "fixed" else None)
+    split = dataset.test if drawn == "held out" else dataset.train
+    inputs = stream(dataset).batch(5, 4000)[0] if drawn == "fresh" else split.inputs
+    values = inputs.double()
+    below = torch.special.ndtr(values) if name == "gaussian-tokens" else -torch.expm1(-values)
+    assert inputs.shape == (4000, 3, 4) and from_the_law(values, below) < 1.95  # exceeded once in a thousand
+    assert from_the_law(values, (below + 0.02).clamp(max=1)) > 1.95
+    correlations = torch.corrcoef(values.flatten(1).T) - torch.eye(12)
+    assert correlations.abs().max() < 4.5 / 4000**0.5
+
+
+def test_centred_tokens_are_the_same_draws_less_their_mean_and_other_data():
+    plain, centred = (create_dataset("exponential-tokens", tokens=5, centred=centred) for centred in (False, True))
+    torch.testing.assert_close(centred.test.inputs, plain.test.inputs - 1)
+    torch.testing.assert_close(stream(centred).batch(3, 8)[0], stream(plain).batch(3, 8)[0] - 1)
+    assert plain.test.inputs.min() >= 0 and centred.test.digest != plain.test.digest
+
+
+@pytest.mark.parametrize("name", ["gaussian-tokens", "exponential-tokens"])
+def test_tokens_of_other_steps_seeds_and_splits_are_other_draws(name):
+    dataset, other = (create_dataset(name, seed=seed, tokens=4, dim=3) for seed in (0, 1))
+    fixed = create_dataset(name, tokens=4, dim=3, samples=8)
+    drawn = [*(stream(dataset).batch(step, 8)[0] for step in (0, 1, 16)), stream(other).batch(0, 8)[0]]
+    drawn += [split.inputs[:8] for split in (dataset.test, other.test, fixed.train)]
+    assert len({tuple(inputs.flatten().tolist()) for inputs in drawn}) == len(drawn)
+
+
 def test_a_batch_is_a_function_of_seed_and_step():
     first, again, other = (stream(create_dataset("taught", seed=seed, noise=1.0, **GRAPH)) for seed in (1, 1, 2))
     for a, b in zip(first.batch(7, 5), again.batch(7, 5), strict=True):

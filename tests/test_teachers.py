@@ -1,13 +1,16 @@
 """Teachers: their ground truth, what they compute, and what cannot be one."""
 
+import shutil
+
 import pytest
 import torch
 
-from provenzoo import create_dataset, create_model, create_teacher, load, registry
+from provenzoo import checkpoint, create_dataset, create_model, create_teacher, fetch, load, registry, verify
 from provenzoo.components import check
 from provenzoo.errors import ZooError
 from provenzoo.models.activations import activate
 from provenzoo.models.pooled_cnn import pooling_groups, pooling_scores
+from provenzoo.plain import read_json, write_json
 
 NAMES = ["conv-pool", "graph-conv", "sparse-token", "group-sparse"]
 
@@ -190,6 +193,26 @@ def test_a_kept_teacher_teaches_as_the_one_that_was_drawn():
     assert torch.equal(kept.attention, drawn.attention) and kept.activation == drawn.activation
     torch.testing.assert_close(kept(x), drawn(x))
     torch.testing.assert_close(load("bilinear.zhang2026-graph")(x), drawn(x))
+
+
+def test_verify_measures_a_kept_teacher_against_the_ground_truth_drawn_anew(tmp_path):
+    kept, name = tmp_path / "kept", "bilinear.zhang2026-conv"
+    shutil.copytree(fetch.folder(name), kept)
+    assert {row.metric: row.recomputed for row in verify(kept).rows if row.metric.endswith("-distance")} == {
+        "value-distance": 0,
+        "score-distance": 0,
+    }
+    tensors, _ = checkpoint.load(kept / "model.safetensors")
+    tensors["value"][0, 2, 3] += 0.75
+    tensors["attention"][0, 0, 1] += 0.25
+    checkpoint.save(kept / "model.safetensors", tensors)
+    with pytest.raises(ZooError, match="not the tensors that were saved"):
+        verify(kept)
+    config = read_json(kept / "config.json")
+    write_json(kept / "config.json", config | {"digest": checkpoint.digest(tensors)})
+    off = {row.metric: row.recomputed for row in verify(kept).rows if not row.agrees}
+    assert off["value-distance"] == pytest.approx(0.75) and off["score-distance"] == pytest.approx(0.25)
+    assert off["cosine-to-truth"] < 1 and off["loss"] > 0
 
 
 def test_a_checkpoint_that_holds_no_teacher_is_refused():
