@@ -11,18 +11,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from provenzoo import checkpoint, components
-from provenzoo.components import create_model
+from provenzoo import checkpoint
+from provenzoo.hub.ground_truth import kept
 from provenzoo.hub.seeds import default_seed, one_of
-from provenzoo.metrics.measure import Measure, loss_function, metric_functions
 from provenzoo.plain import dump_yaml, read_json, write_json, write_whole
 from provenzoo.report import RunView
-from provenzoo.stages.work import Measured
-
-TEACHERS = ["loss", "cosine-to-truth", "value-distance", "score-distance"]
-"""What is measured of a teacher on the data that it gives targets to."""
 
 CHECKPOINTS = Path(__file__).parents[1] / "registry" / "checkpoints"
 
@@ -57,32 +50,13 @@ def ship(run: Path, stage: str, name: str, summary: str, seed: int) -> None:
 
 def ship_teacher(student: str, name: str, summary: str) -> None:
     """Write the teacher of a shipped student's data: its ground truth, and how well it does on that data."""
-    config = read_json(CHECKPOINTS / student / "config.json")
-    [seed] = config["seeds"]
-    data = components.check("datasets", config["data"], "data").build(seed=seed)
-    filled = components.check("models", {"name": "bilinear"}, "model").fill(data.shapes)
-    model = create_model("bilinear", **filled)
-    model.load_state_dict({key: data.teacher.truth[key] for key in ("value", "attention")})
-    functions = metric_functions(TEACHERS, loss_function(data.loss))
-    values = Measure(functions, data, data.test, torch.device("cpu"), torch.float32)(model)
-    measured = Measured(
-        model={"name": "bilinear"},
-        data=config["data"],
-        values={metric: [value] for metric, value in values.items()},
-        n=len(data.test),
-        digests=[data.test.digest],
-        loss=data.loss,
-        dtype="float32",
-        seeds=(seed,),
-    )
-    tensors = checkpoint.stack([model.state_dict()])
-    about = {"model": {"name": "bilinear"}, "filled": filled, "digest": checkpoint.digest(tensors)}
+    config, tensors = kept(read_json(CHECKPOINTS / student / "config.json"), name)
     checkpoint.save(CHECKPOINTS / name / "model.safetensors", tensors)
-    write_json(CHECKPOINTS / name / "config.json", config | about)
-    write_json(CHECKPOINTS / name / "metrics.json", {"sets": {"held-out": measured.plain()}})
-    manifest = {"summary": summary, "paper": config["paper"], "license": "apache-2.0", "seed": seed}
-    write_whole(CHECKPOINTS / f"{name}.yaml", dump_yaml(manifest | {"digest": about["digest"]}))
-    print(f"{name}: the teacher of {student}, digest {about['digest'][:12]}")
+    write_json(CHECKPOINTS / name / "metrics.json", {"sets": config.pop("sets")})
+    write_json(CHECKPOINTS / name / "config.json", config)
+    manifest = {"summary": summary, "paper": config["paper"], "license": "apache-2.0", "seed": config["seeds"][0]}
+    write_whole(CHECKPOINTS / f"{name}.yaml", dump_yaml(manifest | {"digest": config["digest"]}))
+    print(f"{name}: the teacher of {student}, digest {config['digest'][:12]}")
 
 
 if __name__ == "__main__":

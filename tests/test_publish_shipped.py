@@ -12,6 +12,7 @@ import provenzoo
 from provenzoo import checkpoint, create_teacher, fetch, registry
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.hub.publish import publish
+from provenzoo.pipeline.recipe import compose, plain_recipe
 
 TEACHER, STUDENT, VIT = "bilinear.zhang2026-conv", "position-attention.zhang2026-conv", "positional-vit-mini.quickstart"
 
@@ -80,7 +81,8 @@ def test_one_seed_of_a_registered_checkpoint_of_several_and_its_default(
     ("name", "words", "message"),
     [
         ("bilinear.zhang2026-con", {}, "no run's folder and no shipped checkpoint's name; did you mean 'bilinear.zh"),
-        (TEACHER, {"stage": "train"}, "a shipped checkpoint has no stages; leave --stage out"),
+        (TEACHER, {"stage": "train"}, "a shipped checkpoint has no stages; leave --stage"),
+        (TEACHER, {"teacher": True}, "no stages; leave --stage and --teacher out"),
         (TEACHER, {"seed": 3}, "no seed 3; it has 0"),
     ],
 )
@@ -99,3 +101,40 @@ def test_a_checkpoints_folder_is_told_to_be_one(tmp_path: Path) -> None:
 def test_the_command_publishes_a_teacher_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute("publish", TEACHER, f"local:{tmp_path}/there") == 0
     assert capsys.readouterr().out.endswith(f"loads as\tlocal:{tmp_path}/there\n")
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run of a student of graph convolutions, one a seed."""
+    short = ["seeds=2", "stages.train.steps=20", "stages.train.log_every=10"]
+    config = plain_recipe(compose("zhang2026/graph-relu", short)) | {"claims": {}, "figures": {}}
+    return provenzoo.run(config, out=tmp_path_factory.mktemp("taught") / "run").path
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_the_teacher_of_a_stage_is_published_in_its_students_place(
+    taught: Path, seed: int | None, tmp_path: Path
+) -> None:
+    done = publish(taught, f"local:{tmp_path}/there", teacher=True, seed=seed)
+    assert provenzoo.verify(done.reference).holds
+    for known in (0, 1) if seed is None else (seed,):
+        drawn = create_teacher("graph-conv", seed=known)
+        kept = create_teacher("bilinear", seed=known, **{"from": done.reference})
+        assert torch.equal(kept.value, drawn.value) and torch.equal(kept.attention, drawn.attention)
+    assert fetch.config(done.reference)["seeds"] == ([0, 1] if seed is None else [seed])
+
+
+def test_another_student_learns_from_a_published_teacher(taught: Path, tmp_path: Path) -> None:
+    teacher = publish(taught, f"local:{tmp_path}/there", teacher=True).reference
+    config = plain_recipe(compose(taught / "config.yaml"))
+    config["stages"]["train"]["data"]["teacher"] = {"name": "bilinear", "from": teacher}
+    again = provenzoo.run(config | {"recipe": "again"}, out=tmp_path / "run")
+    before = checkpoint.load(taught / "stages/train/model.safetensors")[0]
+    assert checkpoint.digest(checkpoint.load(again.path / "stages/train/model.safetensors")[0]) == checkpoint.digest(
+        before
+    )
+
+
+def test_data_without_a_ground_truth_has_no_teacher_to_publish(reference: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no teacher with a ground truth; its data is gaussian-clusters"):
+        publish(reference, f"local:{tmp_path}/there", stage="train", teacher=True)

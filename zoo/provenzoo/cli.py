@@ -231,6 +231,7 @@ def verify(target: str, device: str, as_json: bool) -> int:
 @click.argument("target", metavar="USER/REPO|local:DIR")
 @click.option("--stage", help="The stage to publish (default: the recipe's `publish`, or the only one).")
 @click.option("--seed", type=int, help="Only this seed (default: all, in one file).")
+@click.option("--teacher", is_flag=True, help="The teacher that the stage learned from, in its place.")
 @click.option("--private", is_flag=True, help="Make a new repository private.")
 @click.option("--tag", help="Tag the commit, such as v1.")
 @click.option("--dry-run", is_flag=True, help="Tell what would be added, changed and deleted; send nothing.")
@@ -240,6 +241,7 @@ def publish(
     target: str,
     stage: str | None,
     seed: int | None,
+    teacher: bool,
     private: bool,
     tag: str | None,
     dry_run: bool,
@@ -252,7 +254,9 @@ def publish(
     """
     from provenzoo.hub.publish import publish as publish_run
 
-    done = publish_run(run, target, stage=stage, seed=seed, private=private or None, tag=tag, dry_run=dry_run)
+    done = publish_run(
+        run, target, stage=stage, seed=seed, teacher=teacher, private=private or None, tag=tag, dry_run=dry_run
+    )
     if as_json:
         _json(done.plain())
         return 0

@@ -41,9 +41,7 @@ class Bundle:
 
 def bundle(run: Path, stage: str | None = None, seed: int | None = None) -> Bundle:
     """Gather what is published of a run: the stage that is named or that its recipe's `publish` names."""
-    view = RunView.read(run)
-    if view.record["status"] != "complete":
-        raise ZooError(f"{run}: the run is {view.record['status']}; finish it with `provenzoo run` first")
+    view = complete(run)
     chosen = choose(view, stage)
     figures = {figure.path: _figure_name(view, figure.path) for figure in drawn(view)}
     names = ["config.json", "model.safetensors", "README.md", "run.json", "LICENSE", *sorted(figures.values())]
@@ -64,6 +62,14 @@ def bundle(run: Path, stage: str | None = None, seed: int | None = None) -> Bund
         sources |= {f"{folder}/config.json": as_json(theirs), f"{folder}/model.safetensors": checkpoint.packed(taught)}
     files = {name: CommitOperationAdd(name, source) for name, source in sources.items()}
     return Bundle(view, chosen, config, {"model.safetensors": weights, **files}, figures)
+
+
+def complete(run: Path) -> RunView:
+    """The view of a run that is complete; of another, nothing is published."""
+    view = RunView.read(run)
+    if view.record["status"] != "complete":
+        raise ZooError(f"{run}: the run is {view.record['status']}; finish it with `provenzoo run` first")
+    return view
 
 
 def choose(view: RunView, wanted: str | None) -> StageView:

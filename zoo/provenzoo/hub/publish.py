@@ -16,6 +16,7 @@ from provenzoo.errors import UsageError, ZooError
 from provenzoo.hub.alone import Alone, alone, check_source
 from provenzoo.hub.bundle import Bundle, bundle
 from provenzoo.hub.card import card, check_card
+from provenzoo.hub.ground_truth import teacher_of
 from provenzoo.plain import write_whole
 from provenzoo.untrusted import check_no_token, check_size, read_json, safe_name
 
@@ -68,13 +69,15 @@ def publish(
     *,
     stage: str | None = None,
     seed: int | None = None,
+    teacher: bool = False,
     private: bool | None = None,
     tag: str | None = None,
     dry_run: bool = False,
 ) -> Published:
     """Publish a stage of a run as `user/repo` on the Hub, or in a folder as `local:DIR`.
 
-    `run` is a run's folder, or the name of a registered checkpoint, such as a shipped teacher.
+    `run` is a run's folder, or the name of a registered checkpoint, such as a shipped teacher. With `teacher`, what the
+    stage learned from goes in its place: the ground truth, as a checkpoint of the model `bilinear`.
     All files go in one commit on the state of the repository that they were compared with; if it moves meanwhile, or
     anything breaks, nothing of it is changed. What a person wrote in the card outside of our marks is kept. Nothing is
     sent before the card was validated and every file searched for access tokens.
@@ -85,7 +88,7 @@ def publish(
         place: _Folder | _Repository = _Folder(Path(target.removeprefix("local:")), Path(run))
     else:
         place = _Repository(target.removeprefix("hf:"), bool(private), tag)
-    ready = _gathered(run, stage, seed)
+    ready = _gathered(run, stage, seed, teacher)
     readme = card(ready, place.load, place.card())
     check_card(readme, place.online)
     files = {**ready.files, "README.md": CommitOperationAdd("README.md", readme.encode())}
@@ -98,13 +101,13 @@ def publish(
     return Published(target, place.reference, changes, dry_run)
 
 
-def _gathered(run: str | Path, stage: str | None, seed: int | None) -> Bundle | Alone:
+def _gathered(run: str | Path, stage: str | None, seed: int | None, teacher: bool) -> Bundle | Alone:
     if fetch.is_registered(str(run)):
-        if stage is not None:
-            raise UsageError(f"{run}: a shipped checkpoint has no stages; leave --stage out")
+        if stage is not None or teacher:
+            raise UsageError(f"{run}: a shipped checkpoint has no stages; leave --stage and --teacher out")
         return alone(str(run), seed)
     check_source(Path(run))
-    return bundle(Path(run), stage, seed)
+    return teacher_of(Path(run), stage, seed) if teacher else bundle(Path(run), stage, seed)
 
 
 def _check(name: str, file: CommitOperationAdd, where: str) -> None:
