@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from report_run import SEEDS, drawn, write_run
 
 from provenzoo.report.figures import write_figures
 from provenzoo.report.lines import lines
-from provenzoo.report.overlay import overlay
+from provenzoo.report.overlay import _guides, overlay
 
 STEPS = [0, 10, 20]
 SPEC = {"kind": "overlay", "stage": "pretrain", "metric": "loss", "y": "log"}
@@ -69,3 +72,29 @@ def test_a_stage_beside_is_dashed_in_the_colours_of_the_points_with_its_labels(t
     figure, caption = drawn(run, lines, **{**spec, "kind": "lines", "axis": "depth"})
     assert figure.axes[0].get_legend_handles_labels()[1] == ["layers", "loops"]
     assert caption.startswith("layers and loops: loss at the end, against depth")
+
+
+def guided(*curves: tuple[float, float], slopes: tuple[float, ...] = (-1.0, -0.5)) -> tuple[list[np.ndarray], Axes]:
+    """The lines of guides, `[points, 2]`, under curves `factor * step ** power`."""
+    axes = Figure().subplots()
+    steps = np.geomspace(10, 10_000, 200)
+    for factor, power in curves:
+        axes.plot(steps, factor * steps**power)
+    axes.set(xscale="log", yscale="log")
+    _guides(axes, list(slopes))
+    return [np.column_stack(line.get_data()) for line in axes.lines[len(curves) :]], axes
+
+
+def test_a_guide_has_its_slope_and_lies_under_every_curve_inside_of_the_panel():
+    found, axes = guided((100, -1.2), (500, -0.9))
+    for (x, y), slope in zip([line.T for line in found], (-1.0, -0.5), strict=True):
+        assert np.log(y[-1] / y[0]) / np.log(x[-1] / x[0]) == pytest.approx(slope)
+        assert (y < np.minimum(100 * x**-1.2, 500 * x**-0.9)).all() and x[-1] / x[0] > 10
+        assert axes.get_ylim()[0] < y.min() and y.max() < axes.get_ylim()[1]
+    assert [text.get_text() for text in axes.texts] == ["slope -1", "slope -0.5"]
+
+
+def test_a_guide_that_a_curve_leaves_no_room_is_left_out():
+    found, axes = guided((100, 0.5))
+    assert not found and not axes.texts
+    assert len(guided((100, -0.5))[0]) == 1

@@ -24,6 +24,8 @@ from provenzoo.report.style import (
 
 GUIDES = {-1.0: ":", -0.5: "--"}
 """Slopes that a panel may be given as guides, and their dashes; others are dash-dotted."""
+LONGEST, NAME = 30, 8
+"""A guide's greatest length, and its name's, as factors of the step."""
 BOUNDED = ("cosine-to-truth", "group-mass", "accuracy")
 """Metrics that stay on a linear scale where the figure's is logarithmic."""
 
@@ -90,29 +92,34 @@ def _turns(phases: list[list[float | None]]) -> list[int]:
 
 
 def _guides(axes: Axes, slopes: list[float]) -> None:
-    """Lines of a slope down to a point right above the curves' end, as long as the panel has room for the steepest."""
-    data = np.concatenate([np.column_stack(line.get_data()) for line in axes.lines if np.size(line.get_xdata()) > 1])
-    data, limits = data[(data > 0).all(1)], axes.get_ylim()
-    if not len(data):
+    """Lines of a slope down to the right edge, under the curves: each as long as no curve is near it or its name."""
+    data = [np.column_stack(line.get_data()) for line in axes.lines if np.size(line.get_xdata()) > 1]
+    curves = [np.log(curve[(curve > 0).all(1)]) for curve in data if (curve > 0).all(1).any()]
+    if not curves:
         return
-    right = data[:, 0].max()
-    level = 3 * np.exp(np.median(np.log(data[data[:, 0] > right / 2, 1])))
-    room = max(2.0, 0.6 * limits[1] / level)
-    span = min(30.0, room ** (1 / max(-slope for slope in slopes)))
+    right = max(curve[-1, 0] for curve in curves)
+    steps: Array = np.linspace(right - np.log(LONGEST * NAME), right, 300)
+    lowest = np.min([np.interp(steps, *curve.T) for curve in curves], 0)
+    there = int((steps < right - np.log(LONGEST)).sum())
+    free = np.lib.stride_tricks.sliding_window_view(lowest, there + 1).min(-1) - 0.3
+    steps, end, limits = steps[there:], lowest[-1] - 0.6, axes.get_ylim()
     for slope in slopes:
-        x: Array = np.array([right / span, right])
-        axes.plot(x, level * (x / right) ** slope, GUIDES.get(slope, "-."), color=INK, linewidth=1.1)
-        _guide_name(axes, x[0], level * span**-slope, f"slope {slope:g}")
-    axes.set_ylim(limits)
+        heights = end + slope * (steps - right)
+        start = 1 + np.flatnonzero(heights > free).max(initial=-1)
+        if start == len(steps) or steps[start] > right - np.log(2):
+            continue
+        x, y = np.exp(steps[start:]), np.exp(heights[start:])
+        axes.plot(x, y, GUIDES.get(slope, "-."), color=INK, linewidth=1.1)
+        _guide_name(axes, x[0], y[0], f"slope {slope:g}")
+    axes.set_ylim(min(limits[0], np.exp(end - 0.4)), limits[1])
 
 
 def _guide_name(axes: Axes, x: float, y: float, name: str) -> None:
-    """A guide's name left of its upper end or, where the panel has no room there, above it; never outside the panel."""
+    """A guide's name left of its upper end or, where the panel has no room there, under it; never outside the panel."""
     across, _ = (axes.transData + axes.transAxes.inverted()).transform((x, y))
-    place = {"ha": "right", "va": "center"} if across > 0.3 else {"ha": "left", "va": "bottom"}
+    place = {"ha": "right", "va": "center"} if across > 0.3 else {"ha": "left", "va": "top"}
     style = {"color": MUTED, "fontsize": 8, "clip_on": True} | place
-    patch = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
-    axes.text(x / 1.1 if across > 0.3 else x, y, name, style, bbox=patch).set_in_layout(False)
+    axes.text(x / 1.1 if across > 0.3 else x, y, name, style).set_in_layout(False)
 
 
 def _caption(stages: list[StageView], spec: Spec, metrics: list[str]) -> str:
