@@ -140,6 +140,29 @@ def test_a_student_that_does_not_fit_its_teacher_is_refused_before_training():
         provenzoo.run("zhang2026/graph-relu", ["stages.train.model.features=4"])
 
 
+@pytest.mark.parametrize(
+    ("classes", "features", "metrics", "message"),
+    [
+        (3, {"features": 10}, ["loss"], "student's outputs are 10 x 20 an item, its targets 10 x 3"),
+        (20, {"features": 7}, ["loss"], "student's outputs are 7 x 20 an item, its targets 10 x 20"),
+        (20, {}, ["loss"], "position-attention needs 'features'; write it there"),
+        (20, {"features": 10}, ["cosine-to-truth"], "asks for 'true_value', which neither model nor data gives"),
+    ],
+)
+def test_a_network_that_teaches_what_the_student_cannot_give_or_be_judged_by_is_told(
+    tmp_path, classes, features, metrics, message
+):
+    config = recipe("graph-relu", "seeds=2")
+    stage = config["stages"]["train"] | {"steps": 3, "log_every": 1, "sets": {}, "metrics": metrics}
+    stage["model"] = {"name": "position-attention", "activation": "identity", **features}
+    stage["data"]["teacher"] = {
+        "name": "network",
+        "model": {"name": "mlp", "features": 20, "num_classes": classes},
+    }
+    with pytest.raises(ZooError, match=message):
+        provenzoo.run(config | {"stages": {"train": stage}}, out=tmp_path)
+
+
 def test_a_set_that_does_not_fit_the_student_is_refused_before_training():
     with pytest.raises(ZooError, match=r"sets\.out: the model has tokens 20, the data 24"):
         provenzoo.run(

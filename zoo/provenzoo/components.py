@@ -46,7 +46,9 @@ class Bound:
             given["checkpoint"] = fetch(self.origin)
         needed = [n for n, p in parameters(self.builder).items() if p.default is p.empty]
         if missing := [n for n in needed if n not in plain and n not in given]:
-            raise ZooError(f"{self.where}: {self.entry.name} needs {', '.join(repr(n) for n in missing)}")
+            raise ZooError(
+                f"{self.where}: {self.entry.name} needs {', '.join(repr(n) for n in missing)}; write it there"
+            )
         return {**bind(self.builder, plain, self.where, partial=True), **given}
 
     @property

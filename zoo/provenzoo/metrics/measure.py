@@ -13,7 +13,6 @@ from provenzoo import registry
 from provenzoo.datasets.base import Dataset, Deferred, Split, as_dtype
 from provenzoo.errors import ZooError
 from provenzoo.models.base import named_tensors
-from provenzoo.plain import did_you_mean
 from provenzoo.training import parallel
 
 BATCH = 500
@@ -109,7 +108,9 @@ class Measure:
         asked = self.asked[name]
         for parameter, needed in asked.items():
             if needed and parameter not in known:
-                raise ZooError(f"metric {name!r} asks for {parameter!r}{did_you_mean(parameter, known)}")
+                raise ZooError(
+                    f"metric {name!r} asks for {parameter!r}, which neither model nor data gives; leave it out"
+                )
         if broken & asked.keys():
             return None
         arguments = {parameter: known[parameter] for parameter in asked if parameter in known}
