@@ -12,6 +12,7 @@ from test_report import change_json, text_of
 
 from provenzoo import cli
 from provenzoo.errors import ZooError
+from provenzoo.pipeline.recipe import compose, plain_recipe
 from provenzoo.plain import dump_yaml
 from provenzoo.report import report
 from provenzoo.report.paper import MOST_FIGURES, write_paper
@@ -101,6 +102,22 @@ def test_report_of_a_folder_of_runs_writes_the_same_page(paper: Path, capsys: py
     assert cli.execute(["report", str(paper)]) == 0
     assert capsys.readouterr().out == f"{paper / 'report.html'}\n"
     assert (paper / "report.html").read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("named", "title", "first"),
+    [
+        ("zhang2026/graph-relu", "Transformers Trained via Gradient Descent Can Provably Learn", "Chenyang Zhang"),
+        ("gatmiry2024/loops", "Can Looped Transformers Learn to Implement Multi-step", "Khashayar Gatmiry"),
+    ],
+)
+def test_the_page_of_a_papers_recipes_has_its_title_and_authors(
+    tmp_path: Path, named: str, title: str, first: str
+) -> None:
+    known = plain_recipe(compose(named))["paper"]
+    report(write_run(tmp_path / "mine" / "realistic", {**REALISTIC, "paper": known}, [association()]))
+    page = write_paper(tmp_path / "mine").read_text(encoding="utf-8")
+    assert f"<h1>{title}" in page and f"{first}, " in page and 'href=""' not in page
 
 
 def test_a_folder_without_runs_has_no_page(tmp_path: Path) -> None:

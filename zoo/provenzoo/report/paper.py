@@ -68,6 +68,8 @@ def _papers(views: list[RunView]) -> Iterator[dict[str, Any]]:
         if found := ARXIV.search(paper):
             about = known.get(found[1], {"title": paper, "authors": "", "year": ""})
             yield {"id": f"arXiv:{found[1]}", "link": f"https://arxiv.org/abs/{found[1]}", **about}
+        elif paper in known:
+            yield {"id": "", "link": "", **known[paper]}
 
 
 def _recipe(view: RunView, folder: Path) -> dict[str, Any]:
