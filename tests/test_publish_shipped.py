@@ -81,6 +81,7 @@ def test_one_seed_of_a_registered_checkpoint_of_several_and_its_default(
     ("name", "words", "message"),
     [
         ("bilinear.zhang2026-con", {}, "no run's folder and no shipped checkpoint's name; did you mean 'bilinear.zh"),
+        ("nothing", {}, "no run's folder and no shipped checkpoint's name; see `provenzoo list checkpoints`"),
         (TEACHER, {"stage": "train"}, "a shipped checkpoint has no stages; leave --stage"),
         (TEACHER, {"teacher": True}, "no stages; leave --stage and --teacher out"),
         (TEACHER, {"seed": 3}, "no seed 3; it has 0"),

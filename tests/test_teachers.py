@@ -139,6 +139,16 @@ def test_a_misspelt_layer_is_never_told_the_name_of_none():
     assert "''" not in str(raised.value)
 
 
+def test_a_checkpoint_of_any_model_can_teach_by_its_outputs_or_a_layers():
+    name = "positional-vit-mini.quickstart"
+    trained = load(name)
+    outputs, layer = (create_teacher("network", **{"from": name}, **at) for at in ({}, {"layer": "norm"}))
+    images = torch.randn(2, 1, 28, 28)
+    with torch.no_grad():
+        torch.testing.assert_close(outputs(images), trained(images))
+        torch.testing.assert_close(trained.forward_head(layer(images)), trained(images))
+
+
 @pytest.mark.parametrize(
     ("model", "layer", "message"),
     [

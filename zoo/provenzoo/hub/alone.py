@@ -60,7 +60,7 @@ def ready(name: str, summary: str, saved: Saved) -> Alone:
 def check_source(run: Path) -> None:
     """An error where neither a folder nor a registered checkpoint is what is to be published."""
     if not run.is_dir():
-        near = did_you_mean(str(run), registry.list_names("checkpoints"))
+        near = did_you_mean(str(run), registry.list_names("checkpoints")) or "; see `provenzoo list checkpoints`"
         raise UsageError(f"{run}: no run's folder and no shipped checkpoint's name{near}")
     if (run / fetch.WEIGHTS).is_file() and not (run / "config.yaml").is_file():
         raise UsageError(f"{run}: is a checkpoint's folder; name the run that it is in, and the stage with --stage")
