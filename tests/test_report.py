@@ -525,3 +525,5 @@ def test_a_claims_metric_reads_as_it_is_computed() -> None:
     assert metric_text({"difference": ["a.x", "b.x"]}) == "a.x \N{MINUS SIGN} b.x"
     assert metric_text({"ratio": ["a.x", "b.x"]}) == "a.x / b.x"
     assert metric_text({"steps": ["a.x", "model.loops"]}) == "steps of a.x along model.loops"
+    assert metric_text({"slope": ["a.x@*", 0.25]}) == "slope of log a.x over log step, from 0.25 of the steps on"
+    assert metric_text({"slope": ["a.x@*", 2000]}) == "slope of log a.x over log step, from step 2000 on"

@@ -162,7 +162,7 @@ def number(value: float | int | None) -> str:
     return text.replace("-", "\N{MINUS SIGN}", 1) if text.startswith("-") else text
 
 
-def metric_text(metric: str | dict[str, list[str]]) -> str:
+def metric_text(metric: str | dict[str, list[Any]]) -> str:
     """A claim's metric on one line."""
     match metric:
         case {"difference": [a, b]}:
@@ -171,5 +171,8 @@ def metric_text(metric: str | dict[str, list[str]]) -> str:
             return f"{a} / {b}"
         case {"steps": [path, axis]}:
             return f"steps of {path} along {axis}"
+        case {"slope": [str(path), tail]}:
+            start = f"step {tail}" if isinstance(tail, int) else f"{tail:g} of the steps"
+            return f"slope of log {path.removesuffix('@*')} over log step, from {start} on"
         case _:
             return str(metric)
