@@ -8,9 +8,9 @@ from typing import Any
 from huggingface_hub import ModelCard
 
 from provenzoo.errors import ZooError
-from provenzoo.pipeline.claims import Claim, Key, MetricPath, Table, judge
+from provenzoo.pipeline.claims import Claim, Difference, Key, Metric, MetricPath, Ratio, Steps, Table, bound, judge
 from provenzoo.pipeline.run import summarise
-from provenzoo.pipeline.verify import COUNTED, TOLERANCE, Row, agree, slack
+from provenzoo.pipeline.verify import COUNTED, ERRORS, TOLERANCE, Row, agree, slack
 from provenzoo.settings import read
 from provenzoo.untrusted import check_size
 
@@ -108,21 +108,69 @@ def told_rows(file: Path, record: dict[str, Any]) -> Iterator[Row]:
 
 
 def claim_rows(record: dict[str, Any], config: dict[str, Any], again: Numbers) -> tuple[list[Row], list[str]]:
-    """The claims that the recomputed numbers decide, and the names of those that need the whole run."""
-    table = _table(again)
+    """The claims that the recomputed numbers decide, and the names of those that need the whole run.
+
+    A claim's value may differ by what the numbers in it may; whether it holds is judged on the value that is told.
+    """
+    table, slacks = _table(again), _slacks(again, config["sets"])
     rows, left = [], []
     for told in record["claims"]:
         node = {"holds": told["holds_if"]} | {key: told[key] for key in ("says", "source", "metric", "over")}
         try:
-            [verdict] = judge({told["id"]: read(Claim, node, f"run.json: claims.{told['id']}")}, table)
+            claim = read(Claim, node, f"run.json: claims.{told['id']}")
+            [verdict] = judge({told["id"]: claim}, table)
         except ZooError:
-            verdict = None
-        if verdict is None or verdict.matches != told["matches"] or record["seeds"] != len(config["seeds"]):
             left.append(told["id"])
             continue
-        same = verdict.holds == told["holds"] and agree(told["value"], verdict.value, TOLERANCE)
+        if verdict.matches != told["matches"] or record["seeds"] != len(config["seeds"]):
+            left.append(told["id"])
+            continue
+        absolute = claim_slack(claim.metric, table, slacks)
+        judged = told["value"] is not None and bound(claim.holds)(told["value"])[0]
+        same = told["holds"] is judged and agree(told["value"], verdict.value, TOLERANCE, absolute)
         rows.append(Row("card: claims", told["id"], None, told["value"], verdict.value, TOLERANCE, same))
     return rows, left
+
+
+def claim_slack(metric: Metric, table: Table, slacks: Table) -> float:
+    """What a claim's value may differ by on another kind of CPU, by what each of its numbers may (`slacks`).
+
+    Rounding is no matter for a ratio, which the relative tolerance covers.
+    """
+
+    def most(path: str) -> float:
+        return max(value or 0.0 for values in MetricPath.parse(path).find(slacks).values() for value in values)
+
+    def flips(path: str) -> float:
+        return most(path) if MetricPath.parse(path).metric in (*COUNTED, *ERRORS) else 0.0
+
+    match metric:
+        case str():
+            return most(metric)
+        case Difference():
+            return sum(map(most, metric.difference))
+        case Steps():
+            return 2 * most(metric.steps[0])
+        case Ratio(ratio=(path, int() | float() as number)):
+            return flips(path) / abs(number)
+        case Ratio(ratio=(above, str() as below)):
+            numbers, divisors = (
+                [abs(value) for values in MetricPath.parse(path).find(table).values() for value in values if value]
+                for path in (above, below)
+            )
+            least = min(divisors, default=1.0)
+            return (flips(above) + max(numbers, default=0.0) / least * flips(below)) / least
+        case _:
+            return 0.0
+
+
+def _slacks(again: Numbers, sets: dict[str, Any]) -> Table:
+    """The slack of each recomputed number, in its place."""
+    allowed = {
+        where: {name: [slack(name, sets[where])] * len(values) for name, values in metrics.items()}
+        for where, metrics in again.items()
+    }
+    return _table(allowed)
 
 
 def _table(again: Numbers) -> Table:
