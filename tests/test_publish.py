@@ -132,7 +132,7 @@ def test_what_a_person_wrote_in_the_card_stays(hub: HubServer, reference: Path) 
 @pytest.mark.parametrize(
     ("before", "kept"),
     [
-        ("---\nlicense: mit\nlanguage: de\n---\n", "language: de"),
+        ("---\nlicense: apache-2.0\nlanguage: de\n---\n", "language: de"),
         ("---\ndatasets: [null]\nthumbnail: [null, a.png]\n---\nText.\n", "Text."),
         ("No front matter at all.\n", "No front matter at all."),
         ("---\nmodel-index: [{}]\nlanguage: fr\n---\n", "language: fr"),

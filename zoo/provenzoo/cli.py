@@ -230,6 +230,7 @@ def verify(target: str, device: str, as_json: bool) -> int:
 @click.option("--seed", type=int, help="Only this seed (default: all, in one file).")
 @click.option("--private", is_flag=True, help="Make a new repository private.")
 @click.option("--tag", help="Tag the commit, such as v1.")
+@click.option("--license", help="Such as mit (default: the recipe's `license`, or apache-2.0).")
 @click.option("--dry-run", is_flag=True, help="Tell what would be added, changed and deleted; send nothing.")
 @as_json_option
 def publish(
@@ -239,6 +240,7 @@ def publish(
     seed: int | None,
     private: bool,
     tag: str | None,
+    license: str | None,
     dry_run: bool,
     as_json: bool,
 ) -> int:
@@ -248,7 +250,8 @@ def publish(
     """
     from provenzoo.hub.publish import publish as publish_run
 
-    done = publish_run(run, target, stage=stage, seed=seed, private=private or None, tag=tag, dry_run=dry_run)
+    words = {"stage": stage, "seed": seed, "private": private or None, "tag": tag, "license": license}
+    done = publish_run(run, target, **words, dry_run=dry_run)
     if as_json:
         _json(done.plain())
         return 0

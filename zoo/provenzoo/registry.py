@@ -247,12 +247,24 @@ def recipe_file(name: str) -> Path:
 
 def card_file(name: str | None = None) -> Path:
     """The template of a model card, `cards/<name>.md.jinja` of any content folder; ours without a name."""
-    wanted = f"{name or 'card'}.md.jinja"
-    found = [source.folder / "cards" / wanted for source in sources()]
-    if there := [file for file in found if file.is_file()]:
-        return there[0]
-    known = [file.name.partition(".")[0] for source in sources() for file in source.folder.glob("cards/*.md.jinja")]
-    raise ZooError(f"card: no template {name!r}{did_you_mean(str(name), known)}")
+    found = _cards("", ".md.jinja")
+    if (wanted := name or "card") not in found:
+        raise ZooError(f"card: no template {name!r}{did_you_mean(wanted, found)}")
+    return found[wanted]
+
+
+def license_file(name: str) -> Path:
+    """The text of a licence, `cards/licenses/<name>.txt` of any content folder."""
+    found = _cards("licenses/", ".txt")
+    if name not in found:
+        raise ZooError(f"license: no text {name!r} in cards/licenses/ of a content folder{did_you_mean(name, found)}")
+    return found[name]
+
+
+def _cards(folder: str, ending: str) -> dict[str, Path]:
+    """The files in `cards/` of every content folder by the name before their ending; of two, the first source's."""
+    files = [file for source in sources() for file in sorted(source.folder.glob(f"cards/{folder}*{ending}"))]
+    return {file.name.removesuffix(ending): file for file in reversed(files)}
 
 
 def register(

@@ -69,6 +69,7 @@ def publish(
     seed: int | None = None,
     private: bool | None = None,
     tag: str | None = None,
+    license: str | None = None,
     dry_run: bool = False,
 ) -> Published:
     """Publish a stage of a run as `user/repo` on the Hub, or in a folder as `local:DIR`.
@@ -83,7 +84,7 @@ def publish(
         place: _Folder | _Repository = _Folder(Path(target.removeprefix("local:")), Path(run))
     else:
         place = _Repository(target.removeprefix("hf:"), bool(private), tag)
-    ready = bundle(Path(run), stage, seed)
+    ready = bundle(Path(run), stage, seed, license)
     readme = card(ready, place.load, place.card())
     check_card(readme, place.online)
     files = {**ready.files, "README.md": CommitOperationAdd("README.md", readme.encode())}

@@ -31,11 +31,11 @@ def timm_fields(config: dict[str, Any]) -> dict[str, Any]:
         "num_features": args["dim"],
         "global_pool": own["global_pool"],
         "model_args": own,
-        "pretrained_cfg": _pretrained(args, config["data"]),
+        "pretrained_cfg": _pretrained(args, config["data"], config["license"]),
     }
 
 
-def _pretrained(args: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+def _pretrained(args: dict[str, Any], data: dict[str, Any], license: str) -> dict[str, Any]:
     size, channels = args["image_size"], args["channels"]
     return {
         "custom_load": False,
@@ -48,7 +48,7 @@ def _pretrained(args: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
         "num_classes": args["num_classes"],
         "first_conv": "patch_embed.proj",
         "classifier": "head",
-        "license": "apache-2.0",
+        "license": license,
     }
 
 
