@@ -199,6 +199,24 @@ def _with_teacher(data: Any, found: Place, where: str) -> Any:
     return made
 
 
+def default_seed(found: Place, settings: dict[str, Any]) -> Any:
+    """The seed to take where none is asked for: the manifest's, the config's, that of the run around, or the first."""
+    manifest = registry.entry("checkpoints", found.reference).args if found.pinned else {}
+    told = (manifest, settings, _of_the_run(found))
+    return next((node["seed"] for node in told if node.get("seed") is not None), settings["seeds"][0])
+
+
+def _of_the_run(found: Place) -> dict[str, Any]:
+    """What the run.json around a stage's folder tells of it; nothing where there is none."""
+    if found.hub or found.path is None:
+        return {}
+    here = found.path.resolve()
+    record = read_json(file) if (file := here.parent.parent / "run.json").is_file() else None
+    stages = record.get("stages") if isinstance(record, dict) else None
+    stages = [stage for stage in stages if isinstance(stage, dict)] if isinstance(stages, list) else []
+    return next((stage for stage in stages if stage.get("folder") == here.name), {})
+
+
 def numbers(found: Place) -> dict[str, Any]:
     """What was measured of a checkpoint whose config does not tell it: the sets of the metrics.json beside it."""
     if found.hub or not (file := Path(str(found.path)) / "metrics.json").is_file():

@@ -10,8 +10,8 @@ from huggingface_hub import CommitOperationAdd
 
 from provenzoo import checkpoint, registry
 from provenzoo.errors import UsageError, ZooError
-from provenzoo.hub.seeds import default_seed, one_of
 from provenzoo.hub.timm_fields import timm_fields
+from provenzoo.pipeline.seeds import default_seed, one_of
 from provenzoo.plain import did_you_mean, read_json, walk
 from provenzoo.report import RunView, StageView
 from provenzoo.report.card import license_of
@@ -104,7 +104,7 @@ def _checkpoint(view: RunView, stage: StageView, seed: int | None, license: str)
         config["seeds"], sets = [seed], {where: one_of(entry, seed) for where, entry in sets.items()}
         config["digest"] = checkpoint.digest(tensors)
     config |= {"license": license, "sets": sets}
-    config["seed"], config["seed_is"] = default_seed(view, stage.name, config["seeds"])
+    config["seed"], config["seed_is"] = default_seed(view.path, stage.name, config["seeds"], stage.diverged)
     if len(config["seeds"]) == 1 and (fields := timm_fields(config)):
         config |= {"layout": "single", **fields}
         tensors = {name: tensor[0] for name, tensor in tensors.items()}

@@ -75,8 +75,10 @@ def draft(view: RunView) -> ModelCard:
     results = list(_results(view, stage)) if stage else []
     figures = [(figure, quote(figure.path.relative_to(view.path).as_posix())) for figure in drawn(view)]
     digest = stage.config["digest"] if stage else ""
-    license, seed = license_of(view.recipe), seeds[0] if seeds else None
-    return render(view, stage, Source(folder, seeds, seed, results, figures, digest, license=license))
+    entry, license = stage.entry if stage else {}, license_of(view.recipe)
+    default = f"{entry['seed']}, {entry['seed_is']}" if "seed" in entry else ""
+    seed = seeds[0] if seeds and not default else None
+    return render(view, stage, Source(folder, seeds, seed, results, figures, digest, default, license))
 
 
 def license_of(recipe: dict[str, Any]) -> str:
