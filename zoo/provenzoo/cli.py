@@ -260,6 +260,8 @@ def publish(
             print(f"{word}\t{name}")
     if not done.changes:
         print("nothing changed")
+    if done.note:
+        _say(done.note)
     print(f"would be loaded as\t{done.reference}" if dry_run else f"loads as\t{done.reference}")
     return 0
 

@@ -10,6 +10,7 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.hub.bundle import Bundle
+from provenzoo.hub.timm_fields import timm_loads
 from provenzoo.pipeline.run import summarise
 from provenzoo.plain import plain_data, shortened
 from provenzoo.report.card import Source, render
@@ -32,7 +33,8 @@ def card(bundle: Bundle, load: str, before: str | None) -> str:
     license = config["license"]
     if before is not None and not bundle.license_chosen:
         _check_license(license, before)
-    source = Source(load, seeds, None, results(config), figures, config["digest"], default, license, published=True)
+    rows, timm = results(config), timm_loads(config, load)
+    source = Source(load, seeds, None, rows, figures, config["digest"], default, license, timm, published=True)
     ours = render(bundle.view, bundle.stage, source)
     return merged(ours, before)
 

@@ -15,6 +15,7 @@ from provenzoo import remote
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.hub.bundle import bundle
 from provenzoo.hub.card import card, check_card
+from provenzoo.hub.timm_fields import timm_note
 from provenzoo.plain import write_whole
 from provenzoo.untrusted import check_no_token, check_size, read_json, safe_name
 
@@ -54,10 +55,12 @@ class Published:
     """What `provenzoo.load` takes; of the Hub's with the full commit, once there is one."""
     changes: Changes
     dry_run: bool
+    note: str = ""
+    """What whoever publishes may want to know."""
 
     def plain(self) -> dict[str, Any]:
         """As plain data."""
-        about = {"target": self.target, "reference": self.reference, "dry_run": self.dry_run}
+        about = {"target": self.target, "reference": self.reference, "dry_run": self.dry_run, "note": self.note}
         return about | {key: getattr(self.changes, key) for key in ("added", "changed", "deleted", "unchanged")}
 
 
@@ -91,10 +94,9 @@ def publish(
     for name, file in files.items():
         _check(safe_name(name, target), file, str(run))
     changes = place.compare(files)
-    if dry_run or not (changes or tag):
-        return Published(target, place.reference, changes, dry_run)
-    place.write(files, changes, f"{ready.view.record['recipe']}, stage {ready.stage.name}")
-    return Published(target, place.reference, changes, dry_run)
+    if not dry_run and (changes or tag):
+        place.write(files, changes, f"{ready.view.record['recipe']}, stage {ready.stage.name}")
+    return Published(target, place.reference, changes, dry_run, timm_note(ready.config))
 
 
 def _check(name: str, file: CommitOperationAdd, where: str) -> None:

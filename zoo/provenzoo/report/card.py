@@ -6,7 +6,7 @@ Only plain Python values reach the front matter, and text that people wrote is e
 import html
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -55,6 +55,8 @@ class Source:
     default: str = ""
     """Which seed is the default, and why, where there are several."""
     license: str = LICENSE
+    timm: list[str] = field(default_factory=list)
+    """The lines by which timm loads it; none where it cannot."""
     published: bool = False
     """Whether the card goes along with the checkpoint rather than standing in the run's folder."""
 
