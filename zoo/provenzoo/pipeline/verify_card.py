@@ -53,8 +53,13 @@ def _slack(where: str, metric: str, sets: dict[str, Any]) -> float:
 
 
 def _table_rows(text: str, sets: dict[str, Any], again: Numbers) -> Iterator[Row]:
-    """The table of results, in the order of the sets: mean, least and greatest with four digits, spread with two."""
-    table = text.partition("## Results in and out of distribution")[2].partition("\n## ")[0]
+    """The table of results, in the order of the sets: mean, least and greatest with four digits, spread with two.
+
+    A card of another template, without it, states nothing here.
+    """
+    table = _section(text, "## Results in and out of distribution")
+    if table is None:
+        return
     lines = [
         [cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.splitlines() if "|" in line
     ]
@@ -86,6 +91,12 @@ def _tiny(saved: float | None, summary: dict[str, Any]) -> bool:
     return saved is not None and summary["std"] is not None and max(saved, summary["std"]) <= limit
 
 
+def _section(text: str, heading: str) -> str | None:
+    """What stands below a heading of a card; None where the card does not have it."""
+    _, found, below = text.partition(heading)
+    return below.partition("\n## ")[0] if found else None
+
+
 def _number(text: str) -> float | None:
     """A number as a card writes it; None for the words of a replica that was not finite."""
     plain = text.replace("\N{MINUS SIGN}", "-")
@@ -96,9 +107,11 @@ def _number(text: str) -> float | None:
 
 
 def told_rows(file: Path, record: dict[str, Any]) -> Iterator[Row]:
-    """Each claim's value as the card's table tells it, beside that in run.json."""
+    """Each claim's value as the card's table tells it, where there is one, beside that in run.json."""
     claims = [claim for claim in record["claims"] if claim["value"] is not None]
-    table = ModelCard.load(file, ignore_metadata_errors=True).text.partition("## Claims")[2].partition("\n## ")[0]
+    table = _section(ModelCard.load(file, ignore_metadata_errors=True).text, "## Claims")
+    if table is None:
+        return
     lines = [line.split("|") for line in table.splitlines() if line.startswith("| ") and "holds if" not in line]
     stated = [(_number(cells[3].strip()), "✅" in cells[1]) for cells in lines if len(cells) > 4]
     for index, claim in enumerate(claims):
