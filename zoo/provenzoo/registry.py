@@ -105,16 +105,15 @@ def names_held(kind: str) -> dict[str, list[tuple[str, Path | None]]]:
 
 
 def _files(source: Source, kind: str) -> Iterator[tuple[str, Path]]:
-    folder = source.folder / ("pipelines" if kind == "recipes" else f"registry/{kind}")
-    for file in _yaml_files(folder, deep=kind == "recipes"):
-        yield file.relative_to(folder).with_suffix("").as_posix(), file
-
-
-def _yaml_files(folder: Path, deep: bool) -> Iterator[Path]:
-    if folder.is_dir():
-        for file in sorted(folder.rglob("*.yaml") if deep else folder.glob("*.yaml")):
-            if not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts):
-                yield file
+    if kind != "recipes":
+        folder = source.folder / "registry" / kind
+        names = sorted(os.listdir(folder)) if folder.is_dir() else []
+        yield from ((name[:-5], folder / name) for name in names if name.endswith(".yaml") and name[0] not in "._")
+        return
+    folder = source.folder / "pipelines"
+    for file in sorted(folder.rglob("*.yaml")) if folder.is_dir() else ():
+        if not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts):
+            yield file.relative_to(folder).with_suffix("").as_posix(), file
 
 
 def problems() -> list[str]:
