@@ -155,8 +155,8 @@ def pull(reference: str) -> dict[str, Any]:
     read(found)
     if found.hub and found.revision:
         listed = remote.listing(found.hub, found.revision) if not remote.offline() else []
-        wanted = read_json(found.file("config.json")).get("files", [])
-        names = [name for name in wanted if isinstance(name, str) and found.hub.path(name) in listed]
+        wanted = read_config(found).get("files", [])
+        names = [name for name in wanted if found.hub.path(name) in listed]
         folder = found.files("config.json", *names)[0].parent
         return {"reference": found.pinned_reference, "folder": str(folder)}
     return {"reference": reference, "folder": str(found.path)}
@@ -180,6 +180,8 @@ def read_config(found: Place) -> dict[str, Any]:
         raise ZooError(f"{file}: has format {data['format']}, this version reads {FORMAT}; upgrade provenzoo")
     if not data["seeds"] or not all(isinstance(seed, int) for seed in data["seeds"]):
         raise ZooError(f"{file}: seeds is {data['seeds']!r}; a list of whole numbers is needed")
+    if not isinstance(files := data.get("files", []), list) or not all(isinstance(name, str) for name in files):
+        raise ZooError(f"{file}: files is no list of names")
     check_config(data, str(file), found.hub.repo if found.hub else None)
     return _with_teacher(data, found, str(file))
 

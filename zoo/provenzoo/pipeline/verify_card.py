@@ -22,11 +22,14 @@ _SIX, _FOUR, _TWO = 5e-6, 5e-4, 5e-2
 
 def card_rows(file: Path, sets: dict[str, Any], again: Numbers) -> list[Row]:
     """Every result that a card states, beside the recomputed one."""
+    if not file.is_file():
+        raise ZooError(f"{file}: the card is not there")
     check_size(file.name, file.stat().st_size, str(file.parent))
     try:
         card = ModelCard.load(file, ignore_metadata_errors=False)
-    except ValueError as error:
-        raise ZooError(f"{file}: its results cannot be read ({str(error).partition('.')[0]})") from None
+    except Exception as error:  # YAML of any kind, and what cannot be a model-index
+        words = str(error).partition("\n")[0].partition(". ")[0]
+        raise ZooError(f"{file}: its results cannot be read ({words})") from None
     return [*_index_rows(card, sets, again), *_table_rows(card.text, sets, again)]
 
 
