@@ -13,9 +13,8 @@ from typing import Any
 
 from provenzoo import checkpoint
 from provenzoo.hub.ground_truth import kept
-from provenzoo.hub.seeds import default_seed, one_of
+from provenzoo.pipeline.seeds import default_seed, one_of
 from provenzoo.plain import dump_yaml, read_json, write_json, write_whole
-from provenzoo.report import RunView
 
 CHECKPOINTS = Path(__file__).parents[1] / "registry" / "checkpoints"
 
@@ -69,7 +68,7 @@ if __name__ == "__main__":
     parser.add_argument("--teacher", metavar="NAME", help="ship the seed's teacher too, as bilinear.TAG")
     words = parser.parse_args()
     seeds = read_json(words.run / "stages" / words.stage / "config.json")["seeds"]
-    median, _ = default_seed(RunView.read(words.run), words.stage, seeds)
+    median, _ = default_seed(words.run, words.stage, seeds)
     chosen = median if words.seed is None else words.seed
     ship(words.run, words.stage, words.name, words.summary, chosen)
     if words.teacher:

@@ -15,6 +15,7 @@ import provenzoo
 from provenzoo import cli
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.hub.publish import publish
+from provenzoo.pipeline.verify_card import claim_rows
 
 REPO = "someone/small"
 
@@ -86,6 +87,53 @@ def test_a_number_that_was_changed_is_found(
     found = provenzoo.verify(f"hf:{REPO}")
     assert not found.holds and any(row.where.startswith(off) for row in found.rows if not row.agrees)
     assert execute("verify", f"hf:{REPO}") == 3
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "allowed"),
+    [
+        ("a.accuracy", 0.8, 2 / 20_000),
+        ({"difference": ["a.accuracy", "b.accuracy"]}, 0.4, 4 / 20_000),
+        ({"ratio": ["a.accuracy", 0.5]}, 1.6, 4 / 20_000),
+        ({"ratio": ["a.accuracy", "b.accuracy"]}, 2.0, (2 / 20_000 + 0.8 / 0.4 * 2 / 20_000) / 0.4),
+        ({"ratio": ["a.loss", "b.loss"]}, 1.5, 0.0),
+        ("a.loss", 0.3, 1e-6),
+    ],
+    ids=str,
+)
+def test_a_claim_may_differ_by_what_the_numbers_in_it_may(metric: Any, value: float, allowed: float) -> None:
+    """One image in 10,000 may fall on the other side of a boundary on another kind of CPU."""
+    node = {"n": 20_000, "dtype": "float32"}
+    numbers = {"a": {"accuracy": [0.8], "loss": [0.3]}, "b": {"accuracy": [0.4], "loss": [0.2]}}
+    claim = {"says": "s", "source": "", "metric": metric, "over": "all", "holds_if": "<= 9", "holds": True}
+    told = {"id": "claim", "matches": 1, **claim}
+    config = {"seeds": [0], "sets": {"a": node, "b": node}}
+
+    def verified(value: float) -> bool:
+        rows, left = claim_rows({"claims": [{**told, "value": value}], "seeds": 1}, config, numbers)
+        assert left == [] and len(rows) == 1
+        return rows[0].agrees
+
+    relative = 1e-4
+    for sign in (1, -1):
+        assert verified(value + sign * 0.99 * (allowed + relative * value) / (1 + relative))
+        assert not verified(value + sign * 1.02 * (allowed + relative * value) / (1 - relative))
+
+
+def test_a_claim_that_is_told_to_hold_where_its_value_does_not_is_off() -> None:
+    node = {"n": 20_000, "dtype": "float32"}
+    told = {"id": "claim", "matches": 1, "says": "s", "source": "", "metric": "a.accuracy", "over": "all"}
+    config, numbers = {"seeds": [0], "sets": {"a": node}}, {"a": {"accuracy": [0.8]}}
+    for value, bound, holds, agrees in [
+        (0.8, ">= 0.8", True, True),
+        (0.80005, ">= 0.80003", True, True),
+        (0.80005, ">= 0.9", True, False),
+        (0.80005, ">= 0.7", False, False),
+        (0.9, ">= 0.7", True, False),
+    ]:
+        claim = told | {"value": value, "holds_if": bound, "holds": holds}
+        [row], _ = claim_rows({"claims": [claim], "seeds": 1}, config, numbers)
+        assert row.agrees is agrees, claim
 
 
 def test_numbers_over_other_data_are_not_compared_and_that_is_said(hub: HubServer, shared: str, capsys) -> None:

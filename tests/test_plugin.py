@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hubserver import HubServer
 
 import provenzoo
 from provenzoo.errors import ZooError
@@ -15,10 +16,10 @@ from provenzoo.pipeline.plan import prepare
 EXAMPLE = Path(__file__).parent / "plugin_example"
 
 
-def python(code: str, *places: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+def python(code: str, *places: Path, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """A fresh Python that finds packages in some more folders."""
     path = [*places, Path(provenzoo.__file__).parents[1], os.environ.get("PYTHONPATH", "")]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), **more}
     return subprocess.run([sys.executable, "-c", code], env=env, cwd=cwd, capture_output=True, text=True)
 
 
@@ -34,7 +35,7 @@ def fake(site: Path, name: str, entry: str, requires: str = "", files: dict[str,
         (site / name / file).write_text(text)
 
 
-def test_the_example_is_installed_listed_run_loaded_and_verified(tmp_path: Path) -> None:
+def test_the_example_is_installed_listed_run_verified_and_shared(tmp_path: Path, hub: HubServer) -> None:
     site = tmp_path / "site"
     words = [
         "install",
@@ -51,6 +52,13 @@ def test_the_example_is_installed_listed_run_loaded_and_verified(tmp_path: Path)
     done = python(WHOLE, site, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "a plug-in's own card" in (tmp_path / "run" / "README.md").read_text()
+    shared = python(SHARED, site, cwd=tmp_path, HF_HUB_OFFLINE="0", HF_HUB_CACHE=str(tmp_path / "cache"))
+    assert shared.returncode == 0, shared.stderr
+    assert "a plug-in's own card" in hub.files("someone/example")["README.md"].decode()
+    assert hub.repos["someone/example"].fsck() == ""
+    known = "import provenzoo\nprovenzoo.load('hf:someone/example')"
+    lacking = python(known, cwd=tmp_path, HF_HUB_OFFLINE="0", HF_HUB_CACHE=str(tmp_path / "cache"))
+    assert "no model 'example-linear'" in lacking.stderr.splitlines()[-1]
 
 
 WHOLE = """
@@ -71,6 +79,21 @@ assert abs(right - done.metrics["learn"]["accuracy"]["per_seed"][1]) < 1e-6
 assert provenzoo.verify("run").holds
 from provenzoo.doctor import examine
 assert examine()["problems"] == []
+"""
+
+
+SHARED = """
+import json, provenzoo
+from pathlib import Path
+done = provenzoo.publish("run", "someone/example", tag="v1")
+for place in (done.reference, "hf:someone/example@v1"):
+    theirs, ours = (provenzoo.load(name).state_dict() for name in (place, "run/stages/learn"))
+    assert theirs.keys() == ours.keys() and all(theirs[name].equal(ours[name]) for name in ours)
+found = provenzoo.verify(done.reference)
+assert found.holds, [row for row in found.rows if not row.agrees]
+assert {"learn", "card: learn"} <= {row.where for row in found.rows}, found.rows
+provenzoo.publish("run", "local:example")
+assert provenzoo.verify("local:example").holds
 """
 
 

@@ -1,5 +1,7 @@
 """The card in the report: HTML as the Hub would show it, with nothing that runs or asks."""
 
+from pathlib import Path
+
 from provenzoo.report.card import cell, code
 from provenzoo.report.preview import preview
 
@@ -39,3 +41,10 @@ def test_nothing_in_a_card_runs_or_asks() -> None:
 
 def test_a_link_that_would_run_is_no_link() -> None:
     assert "href" not in preview("[x](javascript:alert(1))")[1]
+
+
+def test_the_verdicts_of_a_card_need_no_font_with_emoji(reference: Path) -> None:
+    page = (reference / "report.html").read_text()
+    draft = page[page.index("Draft of the model card") :]
+    assert (reference / "README.md").read_text().count("✅ holds") == 2
+    assert not {"✅", "❌"} & set(page) and draft.count('<td><span class="verdict good"><svg') == 2

@@ -73,8 +73,11 @@ def test_one_seed_of_a_registered_checkpoint_of_several_and_its_default(
     assert provenzoo.verify(one.reference).holds and provenzoo.verify(both.reference).holds
     (folder / "mlp.mine.yaml").write_text(f"{{summary: mine, license: mit, seed: 1, digest: {digest}}}")
     registry._read_entry.cache_clear()
-    with pytest.raises(ZooError, match="has the licence mit; only apache"):
-        publish("mlp.mine", f"local:{tmp_path}/mit")
+    publish("mlp.mine", f"local:{tmp_path}/mit")
+    assert "MIT License" in (tmp_path / "mit/LICENSE").read_text()
+    assert "license: mit" in (tmp_path / "mit/README.md").read_text()
+    with pytest.raises(ZooError, match="has the licence mit, and is published under no other"):
+        publish("mlp.mine", f"local:{tmp_path}/other", license="apache-2.0")
 
 
 @pytest.mark.parametrize(

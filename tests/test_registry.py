@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from torch import nn
@@ -11,6 +12,7 @@ from torch import nn
 import provenzoo
 from provenzoo import components, registry
 from provenzoo.errors import UsageError, ZooError
+from provenzoo.settings import bind
 
 
 @pytest.fixture
@@ -203,3 +205,12 @@ def test_a_model_is_the_same_for_the_same_seed_and_leaves_the_global_generator_a
     assert torch.equal(torch.get_rng_state(), before)
     flat = [torch.cat([p.flatten() for p in m.parameters()]) for m in (a, b, c)]
     assert torch.equal(flat[0], flat[1]) and not torch.equal(flat[0], flat[2])
+
+
+def test_a_type_that_cannot_be_hashed_is_checked_like_any_other() -> None:
+    def builder(width: Annotated[int, ["a list"]]) -> None: ...
+
+    for _ in range(2):
+        assert bind(builder, {"width": 3}, "here") == {"width": 3}
+        with pytest.raises(ZooError, match=r"here\.width: must be a whole number"):
+            bind(builder, {"width": "3"}, "here")

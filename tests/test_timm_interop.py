@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import timm
 import torch
 from hubserver import HubServer
 from huggingface_hub import HfApi, constants
-from small_run import IMAGES, SHORT
+from small_run import IMAGES, SHORT, execute
 from timm.models import save_for_hf
 
 import provenzoo
@@ -105,10 +106,34 @@ def test_timm_gives_it_another_head(run: Path, tmp_path: Path) -> None:
     assert timm.create_model(f"local-dir:{tmp_path}/vit", pretrained=True, num_classes=9)(images()).shape == (3, 9)
 
 
-def test_the_fields_of_timm_go_along_with_one_seed_of_a_vit_alone(run: Path, tmp_path: Path) -> None:
+def test_the_fields_of_timm_go_along_with_one_seed_of_a_vit_alone(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name, seed, has in (("all", None, False), ("one", 1, True)):
-        publish(run, f"local:{tmp_path}/{name}", stage="plain", seed=seed)
+        done = publish(run, f"local:{tmp_path}/{name}", stage="plain", seed=seed)
         assert ("architecture" in json.loads((tmp_path / name / "config.json").read_text())) is has
+        assert ("timm.create_model" in (tmp_path / name / "README.md").read_text()) is has and bool(
+            done.note
+        ) is not has
+    assert execute("publish", run, f"local:{tmp_path}/told", "--dry-run") == 0
+    assert "timm loads a file of one seed and this one has 2; with --seed 0 timm" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stage", ["plain", "positional"])
+def test_the_snippet_for_timm_on_the_card_runs(hub: HubServer, run: Path, tmp_path: Path, stage: str) -> None:
+    done = publish(run, "someone/vit", stage=stage, seed=1, tag="v1")
+    card = hub.files("someone/vit")["README.md"].decode()
+    [snippet] = [text for text in re.findall(r"```python\n(.*?)```", card, re.DOTALL) if "create_model" in text]
+    assert "hf-hub:someone/vit@v1" in snippet and ("import provenzoo.timm" in snippet) is (stage == "positional")
+    (tmp_path / "snippet.py").write_text(f"{snippet}\nimport sys, torch\ntorch.save(model.state_dict(), sys.argv[1])\n")
+    env = os.environ | {"HF_HUB_OFFLINE": "0", "HF_HUB_CACHE": constants.HF_HUB_CACHE}
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
+    words = [sys.executable, tmp_path / "snippet.py", tmp_path / "state.pt"]
+    finished = subprocess.run(words, env=env, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    theirs = torch.load(tmp_path / "state.pt")
+    ours = provenzoo.load(done.reference).state_dict()
+    assert theirs.keys() == ours.keys() and all(torch.equal(theirs[name], ours[name]) for name in ours)
 
 
 # --- we load timm's -----------------------------------------------------------------------------------------------

@@ -37,7 +37,8 @@ def front_matter(content: str) -> tuple[dict[str, Any], list[str], list[str]]:
 
 
 def _faults(data: dict[str, Any]) -> Any:
-    if "license" in data and data["license"] not in LICENSES:
+    licenses = data["license"] if isinstance(data.get("license"), list) else [data.get("license", "other")]
+    if not all(isinstance(name, str) and name in LICENSES for name in licenses):
         yield f'"license" must be one of {sorted(LICENSES)}'
     for key in ("library_name", "pipeline_tag"):
         if key in data and not isinstance(data[key], str):

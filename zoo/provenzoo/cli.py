@@ -234,6 +234,7 @@ def verify(target: str, device: str, as_json: bool) -> int:
 @click.option("--teacher", is_flag=True, help="The teacher that the stage learned from, in its place.")
 @click.option("--private", is_flag=True, help="Make a new repository private.")
 @click.option("--tag", help="Tag the commit, such as v1.")
+@click.option("--license", help="Such as mit (default: the recipe's `license`, or apache-2.0).")
 @click.option("--dry-run", is_flag=True, help="Tell what would be added, changed and deleted; send nothing.")
 @as_json_option
 def publish(
@@ -244,6 +245,7 @@ def publish(
     teacher: bool,
     private: bool,
     tag: str | None,
+    license: str | None,
     dry_run: bool,
     as_json: bool,
 ) -> int:
@@ -254,9 +256,8 @@ def publish(
     """
     from provenzoo.hub.publish import publish as publish_run
 
-    done = publish_run(
-        run, target, stage=stage, seed=seed, teacher=teacher, private=private or None, tag=tag, dry_run=dry_run
-    )
+    words = {"stage": stage, "seed": seed, "private": private or None, "tag": tag, "license": license}
+    done = publish_run(run, target, teacher=teacher, **words, dry_run=dry_run)
     if as_json:
         _json(done.plain())
         return 0
@@ -265,6 +266,8 @@ def publish(
             print(f"{word}\t{name}")
     if not done.changes:
         print("nothing changed")
+    if done.note:
+        _say(done.note)
     print(f"would be loaded as\t{done.reference}" if dry_run else f"loads as\t{done.reference}")
     return 0
 

@@ -155,8 +155,8 @@ def pull(reference: str) -> dict[str, Any]:
     read(found)
     if found.hub and found.revision:
         listed = remote.listing(found.hub, found.revision) if not remote.offline() else []
-        wanted = read_json(found.file("config.json")).get("files", [])
-        names = [name for name in wanted if isinstance(name, str) and found.hub.path(name) in listed]
+        wanted = read_config(found).get("files", [])
+        names = [name for name in wanted if found.hub.path(name) in listed]
         folder = found.files("config.json", *names)[0].parent
         return {"reference": found.pinned_reference, "folder": str(folder)}
     return {"reference": reference, "folder": str(found.path)}
@@ -180,6 +180,8 @@ def read_config(found: Place) -> dict[str, Any]:
         raise ZooError(f"{file}: has format {data['format']}, this version reads {FORMAT}; upgrade provenzoo")
     if not data["seeds"] or not all(isinstance(seed, int) for seed in data["seeds"]):
         raise ZooError(f"{file}: seeds is {data['seeds']!r}; a list of whole numbers is needed")
+    if not isinstance(files := data.get("files", []), list) or not all(isinstance(name, str) for name in files):
+        raise ZooError(f"{file}: files is no list of names")
     check_config(data, str(file), found.hub.repo if found.hub else None)
     return _with_teacher(data, found, str(file))
 
@@ -197,6 +199,24 @@ def _with_teacher(data: Any, found: Place, where: str) -> Any:
     elif origin is not None and found.hub and origin not in registry.list_names("checkpoints"):
         raise ZooError(f"{where}: `from: {origin}` names another place to fetch from; refused")
     return made
+
+
+def default_seed(found: Place, settings: dict[str, Any]) -> Any:
+    """The seed to take where none is asked for: the manifest's, the config's, that of the run around, or the first."""
+    manifest = registry.entry("checkpoints", found.reference).args if found.pinned else {}
+    told = (manifest, settings, _of_the_run(found))
+    return next((node["seed"] for node in told if node.get("seed") is not None), settings["seeds"][0])
+
+
+def _of_the_run(found: Place) -> dict[str, Any]:
+    """What the run.json around a stage's folder tells of it; nothing where there is none."""
+    if found.hub or found.path is None:
+        return {}
+    here = found.path.resolve()
+    record = read_json(file) if (file := here.parent.parent / "run.json").is_file() else None
+    stages = record.get("stages") if isinstance(record, dict) else None
+    stages = [stage for stage in stages if isinstance(stage, dict)] if isinstance(stages, list) else []
+    return next((stage for stage in stages if stage.get("folder") == here.name), {})
 
 
 def numbers(found: Place) -> dict[str, Any]:

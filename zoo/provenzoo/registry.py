@@ -105,16 +105,15 @@ def names_held(kind: str) -> dict[str, list[tuple[str, Path | None]]]:
 
 
 def _files(source: Source, kind: str) -> Iterator[tuple[str, Path]]:
-    folder = source.folder / ("pipelines" if kind == "recipes" else f"registry/{kind}")
-    for file in _yaml_files(folder, deep=kind == "recipes"):
-        yield file.relative_to(folder).with_suffix("").as_posix(), file
-
-
-def _yaml_files(folder: Path, deep: bool) -> Iterator[Path]:
-    if folder.is_dir():
-        for file in sorted(folder.rglob("*.yaml") if deep else folder.glob("*.yaml")):
-            if not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts):
-                yield file
+    if kind != "recipes":
+        folder = source.folder / "registry" / kind
+        names = sorted(os.listdir(folder)) if folder.is_dir() else []
+        yield from ((name[:-5], folder / name) for name in names if name.endswith(".yaml") and name[0] not in "._")
+        return
+    folder = source.folder / "pipelines"
+    for file in sorted(folder.rglob("*.yaml")) if folder.is_dir() else ():
+        if not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts):
+            yield file.relative_to(folder).with_suffix("").as_posix(), file
 
 
 def problems() -> list[str]:
@@ -247,12 +246,24 @@ def recipe_file(name: str) -> Path:
 
 def card_file(name: str | None = None) -> Path:
     """The template of a model card, `cards/<name>.md.jinja` of any content folder; ours without a name."""
-    wanted = f"{name or 'card'}.md.jinja"
-    found = [source.folder / "cards" / wanted for source in sources()]
-    if there := [file for file in found if file.is_file()]:
-        return there[0]
-    known = [file.name.partition(".")[0] for source in sources() for file in source.folder.glob("cards/*.md.jinja")]
-    raise ZooError(f"card: no template {name!r}{did_you_mean(str(name), known)}")
+    found = _cards("", ".md.jinja")
+    if (wanted := name or "card") not in found:
+        raise ZooError(f"card: no template {name!r}{did_you_mean(wanted, found)}")
+    return found[wanted]
+
+
+def license_file(name: str) -> Path:
+    """The text of a licence, `cards/licenses/<name>.txt` of any content folder."""
+    found = _cards("licenses/", ".txt")
+    if name not in found:
+        raise ZooError(f"license: no text {name!r} in cards/licenses/ of a content folder{did_you_mean(name, found)}")
+    return found[name]
+
+
+def _cards(folder: str, ending: str) -> dict[str, Path]:
+    """The files in `cards/` of every content folder by the name before their ending; of two, the first source's."""
+    files = [file for source in sources() for file in sorted(source.folder.glob(f"cards/{folder}*{ending}"))]
+    return {file.name.removesuffix(ending): file for file in reversed(files)}
 
 
 def register(

@@ -1,5 +1,6 @@
 """Settings classes and the strict check of plain data against them or against a builder's signature."""
 
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ class Settings(pydantic.BaseModel):
 
 
 T = TypeVar("T", bound=Settings)
+R = TypeVar("R")
 
 
 def read(cls: type[T], node: Any, where: str) -> T:
@@ -89,6 +91,26 @@ def _flatten(annotation: Any) -> list[Any]:
     return [annotation] if not args else [leaf for arg in args for leaf in _flatten(arg)]
 
 
+def _remembered(function: Callable[[Any], R]) -> Callable[[Any], R]:
+    """The function with its answers kept, by what they are about where that can be hashed; none may change them."""
+    kept = functools.lru_cache(maxsize=512)(function)
+
+    @functools.wraps(function)
+    def ask(about: Any) -> R:
+        return kept(about) if _hashes(about) else function(about)
+
+    return ask
+
+
+def _hashes(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+@_remembered
 def parameters(builder: Callable) -> dict[str, inspect.Parameter]:
     """The arguments that a recipe may give to a builder: named ones, without `self` and `seed`."""
     signature = inspect.signature(builder)
@@ -96,6 +118,7 @@ def parameters(builder: Callable) -> dict[str, inspect.Parameter]:
     return {name: p for name, p in signature.parameters.items() if p.kind in named and name not in ("self", "seed")}
 
 
+@_remembered
 def annotations(builder: Callable) -> dict[str, Any]:
     """The types in a builder's signature by argument."""
     function = getattr(builder, "func", builder)  # of a partial
@@ -124,14 +147,20 @@ def bind(builder: Callable, args: Mapping[str, Any], where: str, partial: bool =
 def _check(hint: Any, value: Any, where: str) -> Any:
     if isinstance(hint, type) and issubclass(hint, Settings):
         return read(hint, value, where)
-    config = None if _has_settings(hint) else pydantic.ConfigDict(strict=True, arbitrary_types_allowed=True)
     try:
-        return pydantic.TypeAdapter(hint, config=config).validate_python(value, strict=True)
+        return _adapter(hint).validate_python(value, strict=True)
     except pydantic.ValidationError as error:
         models = [leaf for leaf in _flatten(hint) if isinstance(leaf, type) and issubclass(leaf, Settings)]
         if models and isinstance(value, Mapping):
             return read(models[0], value, where)
         raise ZooError(_explain(error, hint, where)) from None
+
+
+@_remembered
+def _adapter(hint: Any) -> pydantic.TypeAdapter:
+    """What checks values against a type; made once a type, which costs more than a check."""
+    config = None if _has_settings(hint) else pydantic.ConfigDict(strict=True, arbitrary_types_allowed=True)
+    return pydantic.TypeAdapter(hint, config=config)
 
 
 def _has_settings(hint: Any) -> bool:

@@ -8,10 +8,10 @@ from typing import Any
 from huggingface_hub import CommitOperationAdd
 
 from provenzoo import checkpoint, fetch, registry
-from provenzoo.content import own_content
 from provenzoo.errors import UsageError, ZooError
-from provenzoo.hub.bundle import LICENSE, LICENSE_TEXT, Saved, as_json, laid_out, of_seed
+from provenzoo.hub.bundle import Saved, as_json, laid_out, of_seed
 from provenzoo.plain import did_you_mean, walk
+from provenzoo.report.card import LICENSE
 
 FILES = ("LICENSE", "README.md", "config.json", "model.safetensors")
 
@@ -24,6 +24,8 @@ class Alone:
     summary: str
     config: dict[str, Any]
     files: dict[str, CommitOperationAdd]
+    license_chosen: bool = True
+    """Whether somebody named the licence: in the manifest, in the recipe or when publishing."""
 
     @property
     def about(self) -> str:
@@ -31,30 +33,34 @@ class Alone:
         return self.name
 
 
-def alone(name: str, seed: int | None = None) -> Alone:
-    """Gather what is published of a registered checkpoint: all of its seeds, or the one that is asked for."""
+def alone(name: str, seed: int | None = None, license: str | None = None) -> Alone:
+    """Gather what is published of a registered checkpoint: all of its seeds, or the one that is asked for.
+
+    The licence is its own; another one than the manifest's is an error.
+    """
     place = fetch.place(name)
     found = fetch.read(place)
     entry = registry.entry("checkpoints", name)
-    if (license := entry.args.get("license", LICENSE)) != LICENSE:
-        raise ZooError(f"{name}: has the licence {license}; only {LICENSE} is published from here")
+    own = str(entry.args.get("license", LICENSE))
+    if license not in (None, own):
+        raise UsageError(f"{name}: has the licence {own}, and is published under no other; leave --license out")
     sets = found.config["sets"] if "sets" in found.config else fetch.numbers(place)
     _check_origins(name, {"data": found.config["data"], "sets": sets})
-    config, tensors = of_seed((found.config, found.tensors), sets, seed, name)
+    config, tensors = of_seed((found.config, found.tensors), sets, seed, name, own)
     config |= _default(entry.args, config)
     return ready(name, entry.summary, (config, tensors))
 
 
-def ready(name: str, summary: str, saved: Saved) -> Alone:
+def ready(name: str, summary: str, saved: Saved, license_chosen: bool = True) -> Alone:
     """A checkpoint's config and tensors as the files that are published."""
     config, tensors = laid_out(saved)
-    config = config | {"files": sorted(FILES)}
     sources: dict[str, bytes | Path] = {
-        "config.json": as_json(config),
-        "LICENSE": own_content() / "cards" / LICENSE_TEXT,
+        "config.json": as_json(config := {**config, "files": sorted(FILES)}),
+        "LICENSE": registry.license_file(config["license"]),
         "model.safetensors": checkpoint.packed(tensors),
     }
-    return Alone(name, summary, config, {file: CommitOperationAdd(file, source) for file, source in sources.items()})
+    files = {file: CommitOperationAdd(file, source) for file, source in sources.items()}
+    return Alone(name, summary, config, files, license_chosen)
 
 
 def check_source(run: Path) -> None:

@@ -8,18 +8,17 @@ from typing import Any
 
 from huggingface_hub import CommitOperationAdd
 
-from provenzoo import checkpoint
-from provenzoo.content import own_content
+from provenzoo import checkpoint, registry
 from provenzoo.errors import UsageError, ZooError
-from provenzoo.hub.seeds import default_seed, one_of
 from provenzoo.hub.timm_fields import timm_fields
+from provenzoo.pipeline.seeds import default_seed, one_of
 from provenzoo.plain import did_you_mean, read_json, walk
 from provenzoo.report import RunView, StageView
+from provenzoo.report.card import license_of
 from provenzoo.report.figures import drawn
 
 Saved = tuple[dict[str, Any], checkpoint.State]
 """A checkpoint's config and tensors."""
-LICENSE, LICENSE_TEXT = "apache-2.0", "apache-2.0.txt"
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,8 @@ class Bundle:
     files: dict[str, CommitOperationAdd]
     figures: dict[Path, str] = field(default_factory=dict)
     """A figure's file -> its path in the repository."""
+    license_chosen: bool = False
+    """Whether somebody named the licence, in the recipe or when publishing."""
 
     @property
     def about(self) -> str:
@@ -39,29 +40,34 @@ class Bundle:
         return f"{self.view.record['recipe']}, stage {self.stage.name}"
 
 
-def bundle(run: Path, stage: str | None = None, seed: int | None = None) -> Bundle:
-    """Gather what is published of a run: the stage that is named or that its recipe's `publish` names."""
+def bundle(run: Path, stage: str | None = None, seed: int | None = None, license: str | None = None) -> Bundle:
+    """Gather what is published of a run: the stage that is named or that its recipe's `publish` names.
+
+    The licence is the one that is named, else the recipe's.
+    """
     view = complete(run)
+    license, chosen_license = chosen_license_of(view, license)
+    license_text = registry.license_file(license)
     chosen = choose(view, stage)
     figures = {figure.path: _figure_name(view, figure.path) for figure in drawn(view)}
     names = ["config.json", "model.safetensors", "README.md", "run.json", "LICENSE", *sorted(figures.values())]
     weights = _weights(chosen)
-    config, tensors = _checkpoint(view, chosen, seed)
+    config, tensors = _checkpoint(view, chosen, seed, license)
     whole = config["digest"] == chosen.config["digest"] and config.get("layout") != "single"
-    teachers, config = _teachers(view, config)
+    teachers, config = _teachers(view, config, license)
     names += [f"{folder}/{name}" for folder in teachers for name in ("config.json", "model.safetensors")]
     config["files"] = sorted(names)
     sources: dict[str, bytes | Path] = {
         "config.json": as_json(config),
         "run.json": view.path / "run.json",
-        "LICENSE": own_content() / "cards" / LICENSE_TEXT,
+        "LICENSE": license_text,
         **{name: path for path, name in figures.items()},
         **({} if whole else {"model.safetensors": checkpoint.packed(tensors)}),
     }
     for folder, (theirs, taught) in teachers.items():
         sources |= {f"{folder}/config.json": as_json(theirs), f"{folder}/model.safetensors": checkpoint.packed(taught)}
     files = {name: CommitOperationAdd(name, source) for name, source in sources.items()}
-    return Bundle(view, chosen, config, {"model.safetensors": weights, **files}, figures)
+    return Bundle(view, chosen, config, {"model.safetensors": weights, **files}, figures, chosen_license)
 
 
 def complete(run: Path) -> RunView:
@@ -70,6 +76,11 @@ def complete(run: Path) -> RunView:
     if view.record["status"] != "complete":
         raise ZooError(f"{run}: the run is {view.record['status']}; finish it with `provenzoo run` first")
     return view
+
+
+def chosen_license_of(view: RunView, named: str | None) -> tuple[str, bool]:
+    """The licence of what is published of a run, and whether somebody chose it: by name, or in the recipe."""
+    return named or license_of(view.recipe), bool(named or view.recipe.get("license"))
 
 
 def choose(view: RunView, wanted: str | None) -> StageView:
@@ -93,15 +104,15 @@ def _figure_name(view: RunView, path: Path) -> str:
 # --- the checkpoint -----------------------------------------------------------------------------------------------
 
 
-def _checkpoint(view: RunView, stage: StageView, seed: int | None) -> Saved:
+def _checkpoint(view: RunView, stage: StageView, seed: int | None, license: str) -> Saved:
     """The published config and tensors of a stage: of all seeds, or of the one that is asked for."""
     tensors, _ = checkpoint.load(stage.path / "model.safetensors")
-    config, tensors = of_seed((stage.config, tensors), dict(_sets(view, stage)), seed, stage.name)
-    config["seed"], config["seed_is"] = default_seed(view, stage.name, config["seeds"])
+    config, tensors = of_seed((stage.config, tensors), dict(_sets(view, stage)), seed, stage.name, license)
+    config["seed"], config["seed_is"] = default_seed(view.path, stage.name, config["seeds"], stage.diverged)
     return laid_out((config, tensors))
 
 
-def of_seed(saved: Saved, sets: dict[str, Any], seed: int | None, where: str) -> Saved:
+def of_seed(saved: Saved, sets: dict[str, Any], seed: int | None, where: str, license: str) -> Saved:
     """A checkpoint with what was measured of it: of all seeds, or of the one that is asked for."""
     config, tensors = dict(saved[0]), saved[1]
     if seed is not None and seed not in config["seeds"]:
@@ -111,7 +122,7 @@ def of_seed(saved: Saved, sets: dict[str, Any], seed: int | None, where: str) ->
         tensors = {name: tensor[index : index + 1] for name, tensor in tensors.items()}
         config["seeds"], sets = [seed], {where: one_of(entry, seed) for where, entry in sets.items()}
         config["digest"] = checkpoint.digest(tensors)
-    return config | {"license": LICENSE, "sets": sets}, tensors
+    return config | {"license": license, "sets": sets}, tensors
 
 
 def laid_out(saved: Saved) -> Saved:
@@ -146,7 +157,7 @@ def as_json(data: Mapping[str, Any]) -> bytes:
 # --- teachers -----------------------------------------------------------------------------------------------------
 
 
-def _teachers(view: RunView, config: dict[str, Any]) -> tuple[dict[str, Saved], dict[str, Any]]:
+def _teachers(view: RunView, config: dict[str, Any], license: str) -> tuple[dict[str, Saved], dict[str, Any]]:
     """The checkpoints that a config's data is drawn from, each in a folder of its own, and the config that says so."""
     stages = {stage.name: stage for stage in view.stages if stage.trains and stage.complete}
     asked = [value for path, value in walk({"data": config["data"], "sets": config["sets"]}) if path.endswith(".from")]
@@ -154,7 +165,7 @@ def _teachers(view: RunView, config: dict[str, Any]) -> tuple[dict[str, Saved], 
     for name in dict.fromkeys(str(value) for value in asked):
         if name in stages:
             folders[name] = f"teacher-{len(folders) + 1}" if folders else "teacher"
-    found = {folder: _checkpoint(view, stages[name], None) for name, folder in folders.items()}
+    found = {folder: _checkpoint(view, stages[name], None, license) for name, folder in folders.items()}
     for folder, (theirs, _) in found.items():
         theirs["sets"] = {where: entry for where, entry in theirs["sets"].items() if not _has_teacher(entry)}
         if _has_teacher(theirs):

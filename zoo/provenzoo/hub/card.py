@@ -8,31 +8,49 @@ from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.repocard_data import model_index_to_eval_results
 
-from provenzoo.errors import ZooError
+from provenzoo.errors import UsageError, ZooError
 from provenzoo.hub.alone import Alone
 from provenzoo.hub.bundle import Bundle
+from provenzoo.hub.timm_fields import timm_loads
 from provenzoo.pipeline.run import summarise
-from provenzoo.plain import plain_data
+from provenzoo.plain import plain_data, shortened
 from provenzoo.report.card import Source, render, render_alone
 from provenzoo.report.figures import drawn
 
 BEGIN = "<!-- provenzoo: begin. `provenzoo publish` writes anew what stands from here to its end mark -->"
 END = "<!-- provenzoo: end -->"
-OURS = ("license", "library_name", "pipeline_tag", "datasets", "metrics", "model-index")
+OURS = ("license", "license_name", "license_link", "library_name", "pipeline_tag", "datasets", "metrics", "model-index")
 """The keys of the front matter that are ours; tags are joined, all others are a person's."""
 
 
 def card(parcel: Bundle | Alone, load: str, before: str | None) -> str:
-    """README.md of what will load by a reference, around what a person wrote in the one there is."""
+    """README.md of what will load by a reference, around what a person wrote in the one there is.
+
+    A licence that nobody chose does not take the place of another that is there.
+    """
     config = parcel.config
-    seeds, rows = config["seeds"], results(config)
+    seeds, rows, license = config["seeds"], results(config), config["license"]
     default = f"{config['seed']}, {config['seed_is']}" if len(seeds) > 1 else ""
+    if before is not None and not parcel.license_chosen:
+        _check_license(license, before)
+    timm = timm_loads(config, load)
     if isinstance(parcel, Alone):
-        source = Source(load, seeds, None, rows, [], config["digest"], default, published=True)
+        source = Source(load, seeds, None, rows, [], config["digest"], default, license, timm, published=True)
         return merged(render_alone(parcel.name, parcel.summary, config, source), before)
     figures = [(figure, quote(parcel.figures[figure.path])) for figure in drawn(parcel.view)]
-    source = Source(load, seeds, None, rows, figures, config["digest"], default, published=True)
+    source = Source(load, seeds, None, rows, figures, config["digest"], default, license, timm, published=True)
     return merged(render(parcel.view, parcel.stage, source), before)
+
+
+def _check_license(ours: str, before: str) -> None:
+    data = _read(before).data.to_dict()
+    theirs = data.get("license")
+    theirs = data.get("license_name", theirs) if theirs == "other" else theirs
+    if theirs not in (None, ours):
+        raise UsageError(
+            f"README.md: the licence there is {shortened(str(theirs))}, and {ours}, which nobody chose, would take its "
+            "place; name one with --license, or by `license:` in the recipe"
+        )
 
 
 def results(config: dict[str, Any]) -> list[dict[str, Any]]:

@@ -11,9 +11,9 @@ from provenzoo.components import create_model
 from provenzoo.datasets.base import Dataset
 from provenzoo.errors import UsageError
 from provenzoo.hub.alone import Alone, ready
-from provenzoo.hub.bundle import Saved, choose, complete, of_seed
-from provenzoo.hub.seeds import default_seed
+from provenzoo.hub.bundle import Saved, choose, chosen_license_of, complete, of_seed
 from provenzoo.metrics.measure import Measure, Value, loss_function, metric_functions
+from provenzoo.pipeline.seeds import default_seed
 from provenzoo.plain import walk
 from provenzoo.stages.work import Measured
 
@@ -22,15 +22,16 @@ MEASURED = ["loss", "cosine-to-truth", "value-distance", "score-distance"]
 MODEL = {"name": "bilinear"}
 
 
-def teacher_of(run: Path, stage: str | None = None, seed: int | None = None) -> Alone:
+def teacher_of(run: Path, stage: str | None = None, seed: int | None = None, license: str | None = None) -> Alone:
     """Gather what is published of the teacher that a stage of a run learned from."""
     view = complete(run)
+    license, chosen = chosen_license_of(view, license)
     student = choose(view, stage)
     name = f"{view.record['recipe']}, the teacher of {student.name}"
     config, tensors = kept(student.config, name)
-    config, tensors = of_seed((config, tensors), config.pop("sets"), seed, name)
-    config["seed"], config["seed_is"] = default_seed(view, student.name, config["seeds"])
-    return ready(name, f"what {student.config['model']['name']} learned from", (config, tensors))
+    config, tensors = of_seed((config, tensors), config.pop("sets"), seed, name, license)
+    config["seed"], config["seed_is"] = default_seed(view.path, student.name, config["seeds"], student.diverged)
+    return ready(name, f"what {student.config['model']['name']} learned from", (config, tensors), chosen)
 
 
 def kept(student: dict[str, Any], where: str) -> Saved:

@@ -17,6 +17,7 @@ from provenzoo.hub.alone import Alone, alone, check_source
 from provenzoo.hub.bundle import Bundle, bundle
 from provenzoo.hub.card import card, check_card
 from provenzoo.hub.ground_truth import teacher_of
+from provenzoo.hub.timm_fields import timm_note
 from provenzoo.plain import write_whole
 from provenzoo.untrusted import check_no_token, check_size, read_json, safe_name
 
@@ -56,10 +57,12 @@ class Published:
     """What `provenzoo.load` takes; of the Hub's with the full commit, once there is one."""
     changes: Changes
     dry_run: bool
+    note: str = ""
+    """What whoever publishes may want to know."""
 
     def plain(self) -> dict[str, Any]:
         """As plain data."""
-        about = {"target": self.target, "reference": self.reference, "dry_run": self.dry_run}
+        about = {"target": self.target, "reference": self.reference, "dry_run": self.dry_run, "note": self.note}
         return about | {key: getattr(self.changes, key) for key in ("added", "changed", "deleted", "unchanged")}
 
 
@@ -72,6 +75,7 @@ def publish(
     teacher: bool = False,
     private: bool | None = None,
     tag: str | None = None,
+    license: str | None = None,
     dry_run: bool = False,
 ) -> Published:
     """Publish a stage of a run as `user/repo` on the Hub, or in a folder as `local:DIR`.
@@ -88,26 +92,27 @@ def publish(
         place: _Folder | _Repository = _Folder(Path(target.removeprefix("local:")), Path(run))
     else:
         place = _Repository(target.removeprefix("hf:"), bool(private), tag)
-    ready = _gathered(run, stage, seed, teacher)
+    ready = _gathered(run, stage, seed, teacher, license)
     readme = card(ready, place.load, place.card())
     check_card(readme, place.online)
     files = {**ready.files, "README.md": CommitOperationAdd("README.md", readme.encode())}
     for name, file in files.items():
         _check(safe_name(name, target), file, str(run))
     changes = place.compare(files)
-    if dry_run or not (changes or tag):
-        return Published(target, place.reference, changes, dry_run)
-    place.write(files, changes, ready.about)
-    return Published(target, place.reference, changes, dry_run)
+    if not dry_run and (changes or tag):
+        place.write(files, changes, ready.about)
+    return Published(target, place.reference, changes, dry_run, timm_note(ready.config))
 
 
-def _gathered(run: str | Path, stage: str | None, seed: int | None, teacher: bool) -> Bundle | Alone:
+def _gathered(
+    run: str | Path, stage: str | None, seed: int | None, teacher: bool, license: str | None
+) -> Bundle | Alone:
     if fetch.is_registered(str(run)):
         if stage is not None or teacher:
             raise UsageError(f"{run}: a shipped checkpoint has no stages; leave --stage and --teacher out")
-        return alone(str(run), seed)
+        return alone(str(run), seed, license)
     check_source(Path(run))
-    return teacher_of(Path(run), stage, seed) if teacher else bundle(Path(run), stage, seed)
+    return teacher_of(Path(run), stage, seed, license) if teacher else bundle(Path(run), stage, seed, license)
 
 
 def _check(name: str, file: CommitOperationAdd, where: str) -> None:

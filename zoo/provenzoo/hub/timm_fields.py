@@ -1,5 +1,6 @@
 """The fields by which timm builds and loads a ViT of ours from the same config.json and model.safetensors."""
 
+import json
 from typing import Any
 
 from provenzoo import registry
@@ -31,11 +32,30 @@ def timm_fields(config: dict[str, Any]) -> dict[str, Any]:
         "num_features": args["dim"],
         "global_pool": own["global_pool"],
         "model_args": own,
-        "pretrained_cfg": _pretrained(args, config["data"]),
+        "pretrained_cfg": _pretrained(args, config["data"], config["license"]),
     }
 
 
-def _pretrained(args: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+def timm_loads(config: dict[str, Any], load: str) -> list[str]:
+    """The lines by which timm loads a published checkpoint from where provenzoo loads it; none where it cannot."""
+    if config.get("layout") != "single":
+        return []
+    name = load.replace("hf:", "hf-hub:", 1).replace("local:", "local-dir:", 1)
+    own = ["import provenzoo.timm"] if config["architecture"] == POSITIONAL else []
+    return [*own, "import timm", "", f"model = timm.create_model({json.dumps(name)}, pretrained=True)"]
+
+
+def timm_note(config: dict[str, Any]) -> str:
+    """What to tell who publishes several seeds of a model that timm could load one of; empty where there is nothing."""
+    if len(config["seeds"]) == 1 or not timm_fields(config):
+        return ""
+    return (
+        f"timm loads a file of one seed and this one has {len(config['seeds'])}; with --seed {config['seed']} "
+        "timm.create_model loads it too"
+    )
+
+
+def _pretrained(args: dict[str, Any], data: dict[str, Any], license: str) -> dict[str, Any]:
     size, channels = args["image_size"], args["channels"]
     return {
         "custom_load": False,
@@ -48,7 +68,7 @@ def _pretrained(args: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
         "num_classes": args["num_classes"],
         "first_conv": "patch_embed.proj",
         "classifier": "head",
-        "license": "apache-2.0",
+        "license": license,
     }
 
 

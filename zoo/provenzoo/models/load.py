@@ -21,7 +21,8 @@ def load(name: str, *, seed: int | None = None, **adapt: Any) -> nn.Module:
     """The trained model of a checkpoint, in eval mode, on the CPU, with the types of number that it was saved with.
 
     `name` is a registered name, `hf:user/repo[@revision]`, `local:DIR` or a folder; of timm's repositories and folders
-    too. `seed` picks the replica (default: the manifest's or config's `seed`, else the first). `adapt` changes
+    too. `seed` picks the replica (default: the manifest's or config's `seed`, that of
+    the complete run around the folder, else the first). `adapt` changes
     arguments that the model declares adaptable; `num_classes` draws a head anew, `image_size` resizes encodings.
     `.provenance` of the module tells where it comes from and, as `anew` and `resized`, what is not the checkpoint's.
     """
@@ -31,7 +32,7 @@ def load(name: str, *, seed: int | None = None, **adapt: Any) -> nn.Module:
 
         return load_timm(place, seed, adapt)
     found = fetch.read(place)
-    seed = _seed(name, found.config, seed)
+    seed = _seed(place, found.config, seed)
     model, told = _adapted(found, seed, adapt) if adapt else (restore(found, seed), {})
     pinned = {"revision": found.revision} if found.revision else {}
     told = {"reference": name, **pinned, "seed": seed} | {k: found.config.get(k) for k in _TOLD} | told
@@ -45,14 +46,12 @@ def _is_timm(place: fetch.Place) -> bool:
     return isinstance(config, dict) and "architecture" in config and "format" not in config
 
 
-def _seed(name: str, config: Mapping[str, Any], seed: int | None) -> int:
+def _seed(place: fetch.Place, config: dict[str, Any], seed: int | None) -> int:
     """The seed to take: one that is there, or the default."""
-    if seed is None:
-        manifest = registry.entry("checkpoints", name).args if fetch.is_registered(name) else {}
-        seed = int(manifest.get("seed", config.get("seed", config["seeds"][0])))
-    if seed not in config["seeds"]:
-        raise UsageError(f"{name}: no seed {seed}; it has {', '.join(map(str, config['seeds']))}")
-    return seed
+    wanted = fetch.default_seed(place, config) if seed is None else seed
+    if wanted not in config["seeds"]:
+        raise UsageError(f"{place.reference}: no seed {wanted}; it has {', '.join(map(str, config['seeds']))}")
+    return wanted
 
 
 def restore(found: fetch.Checkpoint, seed: int, node: dict[str, Any] | None = None) -> nn.Module:

@@ -282,14 +282,10 @@ def judge(claims: Mapping[str, Claim], table: Table) -> list[Verdict]:
     return [_judge(id, claim, table) for id, claim in claims.items()]
 
 
-def per_seed(claim: Claim, table: Table, stage: str, seeds: int) -> list[float] | None:
-    """A claim's value for each of so many seeds: at a stage, or where it is first judged; None without one for each."""
+def per_seed(claim: Claim, table: Table, stage: str, seeds: int) -> Values | None:
+    """A claim's value for each of so many seeds: at a stage, or where it is first judged; None without any."""
     matches = sorted(_matches(claim.metric, table), key=lambda match: not match[0].startswith(f"{stage}."))
-    for _, values in matches:
-        finite = [value for value in values if value is not None]
-        if len(finite) == len(values) == seeds:
-            return finite
-    return None
+    return next((values for _, values in matches if len(values) == seeds and any(v is not None for v in values)), None)
 
 
 def _judge(id: str, claim: Claim, table: Table) -> Verdict:

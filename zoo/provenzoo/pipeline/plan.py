@@ -50,8 +50,10 @@ class Plan:
         judge(self.recipe.claims, self._ones())
 
     def check_names(self) -> None:
-        """Check that `figures` and `publish` name stages and metrics that there will be, and `card` a template."""
+        """Check that `figures` and `publish` name stages and metrics that there will be, `card` and `license` files."""
         registry.card_file(self.recipe.card)
+        if self.recipe.license is not None:
+            registry.license_file(self.recipe.license)
         ones = self._ones()
         for name, figure in self.recipe.figures.items():
             for stage in figure.stages:

@@ -50,6 +50,8 @@ class Recipe(Settings):
     stages: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
     figures: dict[str, Figure] = {}
     publish: str | None = None
+    license: str | None = None
+    """Of what is published: its text is `cards/licenses/<license>.txt` of a content folder; apache-2.0 without one."""
     trackers: list[Tracker] = []
     """Where a training's numbers go as it goes on, beside the run folder."""
     card: str | None = None

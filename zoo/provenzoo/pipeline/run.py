@@ -15,10 +15,11 @@ from omegaconf import DictConfig
 from provenzoo import __version__, fetch
 from provenzoo.errors import ZooError
 from provenzoo.pipeline import trackers
-from provenzoo.pipeline.claims import judge
+from provenzoo.pipeline.claims import Table, judge
 from provenzoo.pipeline.folder import RunFolder
 from provenzoo.pipeline.plan import Plan, prepare
 from provenzoo.pipeline.points import Point
+from provenzoo.pipeline.seeds import median_seed
 from provenzoo.plain import canonical, write_json
 from provenzoo.stages.work import Outcome, Rehearsed, State, Stopped, Work
 from provenzoo.training import parallel, runtime
@@ -310,6 +311,8 @@ class _Work:
 def _write_record(
     plan: Plan, folder: RunFolder, status: str, device: torch.device, done: Container[str]
 ) -> dict[str, Any]:
+    whole = status == "complete"
+    table = folder.table(plan.points) if whole else None
     record = {
         "recipe": plan.recipe.recipe,
         "about": plan.recipe.about,
@@ -318,11 +321,11 @@ def _write_record(
         "version": __version__,
         "id": plan.id,
         "seeds": plan.recipe.seeds,
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) if status == "complete" else None,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) if whole else None,
         "environment": {**runtime.environment(), "device": str(device)},
-        "stages": [_stage_entry(folder, point) for point in plan.points],
+        "stages": [_stage_entry(plan, folder, point, table) for point in plan.points],
         "metrics": metrics_of(folder, [point for point in plan.points if point.name in done]),
-        "claims": claims_of(plan, folder) if status == "complete" else [],
+        "claims": claims_of(plan, folder) if whole else [],
     }
     write_json(folder.path / "run.json", record)
     return record
@@ -338,9 +341,10 @@ def claims_of(plan: Plan, folder: RunFolder) -> list[dict[str, Any]]:
     return [verdict.plain() for verdict in judge(plan.recipe.claims, folder.table(plan.points))]
 
 
-def _stage_entry(folder: RunFolder, point: Point) -> dict[str, Any]:
+def _stage_entry(plan: Plan, folder: RunFolder, point: Point, table: Table | None) -> dict[str, Any]:
+    """What run.json tells of a stage; in a complete run (its `table`), also which of several seeds is the default."""
     record = folder.record(point) if folder.record(point).get("inputs_digest") == point.digest else {}
-    return {
+    entry = {
         "name": point.name,
         "folder": point.folder,
         "status": record.get("status", "waiting"),
@@ -350,6 +354,10 @@ def _stage_entry(folder: RunFolder, point: Point) -> dict[str, Any]:
         "diverged": record.get("diverged", {}),
         "processes": record.get("processes", [1]),
     }
+    if table is not None and point.kind.trains and len(point.seeds) > 1:
+        lost = set(map(int, entry["diverged"]))
+        entry["seed"], entry["seed_is"] = median_seed(plan, table, point.name, list(point.seeds), lost)
+    return entry
 
 
 def _summaries(folder: RunFolder, point: Point) -> Iterable[tuple[str, dict[str, Any]]]:

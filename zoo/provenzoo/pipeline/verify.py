@@ -18,9 +18,10 @@ from provenzoo.pipeline.folder import RunFolder
 from provenzoo.pipeline.plan import Plan
 from provenzoo.pipeline.recipe import compose, plain_recipe
 from provenzoo.pipeline.run import claims_of, metrics_of
+from provenzoo.pipeline.told import check_record, check_sets
 from provenzoo.plain import read_json
 from provenzoo.settings import read
-from provenzoo.stages.evaluate import Evaluate, measure_seed
+from provenzoo.stages.evaluate import Evaluate, SeedRow, measure_seed
 from provenzoo.training import runtime
 from provenzoo.untrusted import read_json as read_untrusted
 
@@ -109,15 +110,18 @@ def _checkpoint(target: str, source: "_Source") -> Verification:
     place = fetch.place(target)
     config = fetch.read_config(place)
     if "sets" not in config:
-        return _verification(target, list(_set_rows(fetch.numbers(place), target, target, source)))
-    rows = list(_set_rows(config["sets"], place.pinned_reference, "", source))
+        sets = check_sets(fetch.numbers(place), f"{target}: metrics.json")
+        return _verification(target, list(_set_rows(sets, target, target, source)))
+    sets = check_sets(config["sets"], f"{target}: config.json")
+    rows = list(_set_rows(sets, place.pinned_reference, "", source))
     files = config.get("files", [])
     again = recomputed(rows)
     if "README.md" in files and not (place.hub and place.hub.inside):
         rows += card_rows(place.file("README.md"), config["sets"], again)
         if "run.json" not in files:
             return _verification(target, rows)
-        rows += told_rows(place.file("README.md"), record := read_untrusted(place.file("run.json")))
+        record = check_record(read_untrusted(file := place.file("run.json")), str(file))
+        rows += told_rows(place.file("README.md"), record)
         claims, left = claim_rows(record, config, again)
         return _verification(target, rows + claims, left)
     return _verification(target, rows)
@@ -215,11 +219,22 @@ def _set_rows(sets: dict[str, Any], reference: str | None, where: str, source: _
         at = ".".join(part for part in (where, label) if part)
         settings = _settings(label, node, reference, at)
         for index, seed in enumerate(node["seeds"]):
-            row = measure_seed(settings, label, seed, source)  # pyright: ignore[reportArgumentType]  # the part of Work that it uses
+            row = _measured(settings, label, seed, source, at)
             digest = node["digests"][index]
             yield Row(at, DIGEST, seed, digest[:12], row.digest[:12], 0.0, row.digest == digest)
             for metric, value in row.values.items() if row.digest == digest else ():
                 yield _row(at, metric, seed, node["values"][metric][index], value, slack(metric, node))
+
+
+def _measured(settings: Evaluate, label: str, seed: int, source: _Source, where: str) -> SeedRow:
+    """One seed's numbers, computed again; whatever stands in the way of that is one line."""
+    try:
+        return measure_seed(settings, label, seed, source)  # pyright: ignore[reportArgumentType]  # the part of Work that it uses
+    except ZooError:
+        raise
+    except Exception as error:  # a model and data that do not go together, in whatever way
+        words = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise ZooError(f"{where}: cannot be computed again ({words[:200]})") from error
 
 
 def _settings(label: str, node: dict[str, Any], reference: str | None, where: str) -> Evaluate:

@@ -8,9 +8,9 @@ from typing import Any
 from huggingface_hub import ModelCard
 
 from provenzoo.errors import ZooError
-from provenzoo.pipeline.claims import Claim, Key, MetricPath, Table, judge
+from provenzoo.pipeline.claims import Claim, Difference, Key, Metric, MetricPath, Ratio, Steps, Table, bound, judge
 from provenzoo.pipeline.run import summarise
-from provenzoo.pipeline.verify import COUNTED, TOLERANCE, Row, agree, slack
+from provenzoo.pipeline.verify import COUNTED, ERRORS, TOLERANCE, Row, agree, slack
 from provenzoo.settings import read
 from provenzoo.untrusted import check_size
 
@@ -22,11 +22,14 @@ _SIX, _FOUR, _TWO = 5e-6, 5e-4, 5e-2
 
 def card_rows(file: Path, sets: dict[str, Any], again: Numbers) -> list[Row]:
     """Every result that a card states, beside the recomputed one."""
+    if not file.is_file():
+        raise ZooError(f"{file}: the card is not there")
     check_size(file.name, file.stat().st_size, str(file.parent))
     try:
         card = ModelCard.load(file, ignore_metadata_errors=False)
-    except ValueError as error:
-        raise ZooError(f"{file}: its results cannot be read ({str(error).partition('.')[0]})") from None
+    except Exception as error:  # YAML of any kind, and what cannot be a model-index
+        words = str(error).partition("\n")[0].partition(". ")[0]
+        raise ZooError(f"{file}: its results cannot be read ({words})") from None
     return [*_index_rows(card, sets, again), *_table_rows(card.text, sets, again)]
 
 
@@ -53,8 +56,13 @@ def _slack(where: str, metric: str, sets: dict[str, Any]) -> float:
 
 
 def _table_rows(text: str, sets: dict[str, Any], again: Numbers) -> Iterator[Row]:
-    """The table of results, in the order of the sets: mean, least and greatest with four digits, spread with two."""
-    table = text.partition("## Results in and out of distribution")[2].partition("\n## ")[0]
+    """The table of results, in the order of the sets: mean, least and greatest with four digits, spread with two.
+
+    A card of another template, without it, states nothing here.
+    """
+    table = _section(text, "## Results in and out of distribution")
+    if table is None:
+        return
     lines = [
         [cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.splitlines() if "|" in line
     ]
@@ -86,6 +94,12 @@ def _tiny(saved: float | None, summary: dict[str, Any]) -> bool:
     return saved is not None and summary["std"] is not None and max(saved, summary["std"]) <= limit
 
 
+def _section(text: str, heading: str) -> str | None:
+    """What stands below a heading of a card; None where the card does not have it."""
+    _, found, below = text.partition(heading)
+    return below.partition("\n## ")[0] if found else None
+
+
 def _number(text: str) -> float | None:
     """A number as a card writes it; None for the words of a replica that was not finite."""
     plain = text.replace("\N{MINUS SIGN}", "-")
@@ -96,9 +110,11 @@ def _number(text: str) -> float | None:
 
 
 def told_rows(file: Path, record: dict[str, Any]) -> Iterator[Row]:
-    """Each claim's value as the card's table tells it, beside that in run.json."""
+    """Each claim's value as the card's table tells it, where there is one, beside that in run.json."""
     claims = [claim for claim in record["claims"] if claim["value"] is not None]
-    table = ModelCard.load(file, ignore_metadata_errors=True).text.partition("## Claims")[2].partition("\n## ")[0]
+    table = _section(ModelCard.load(file, ignore_metadata_errors=True).text, "## Claims")
+    if table is None:
+        return
     lines = [line.split("|") for line in table.splitlines() if line.startswith("| ") and "holds if" not in line]
     stated = [(_number(cells[3].strip()), "✅" in cells[1]) for cells in lines if len(cells) > 4]
     for index, claim in enumerate(claims):
@@ -108,21 +124,69 @@ def told_rows(file: Path, record: dict[str, Any]) -> Iterator[Row]:
 
 
 def claim_rows(record: dict[str, Any], config: dict[str, Any], again: Numbers) -> tuple[list[Row], list[str]]:
-    """The claims that the recomputed numbers decide, and the names of those that need the whole run."""
-    table = _table(again)
+    """The claims that the recomputed numbers decide, and the names of those that need the whole run.
+
+    A claim's value may differ by what the numbers in it may; whether it holds is judged on the value that is told.
+    """
+    table, slacks = _table(again), _slacks(again, config["sets"])
     rows, left = [], []
     for told in record["claims"]:
         node = {"holds": told["holds_if"]} | {key: told[key] for key in ("says", "source", "metric", "over")}
         try:
-            [verdict] = judge({told["id"]: read(Claim, node, f"run.json: claims.{told['id']}")}, table)
+            claim = read(Claim, node, f"run.json: claims.{told['id']}")
+            [verdict] = judge({told["id"]: claim}, table)
         except ZooError:
-            verdict = None
-        if verdict is None or verdict.matches != told["matches"] or record["seeds"] != len(config["seeds"]):
             left.append(told["id"])
             continue
-        same = verdict.holds == told["holds"] and agree(told["value"], verdict.value, TOLERANCE)
+        if verdict.matches != told["matches"] or record["seeds"] != len(config["seeds"]):
+            left.append(told["id"])
+            continue
+        absolute = claim_slack(claim.metric, table, slacks)
+        judged = told["value"] is not None and bound(claim.holds)(told["value"])[0]
+        same = told["holds"] is judged and agree(told["value"], verdict.value, TOLERANCE, absolute)
         rows.append(Row("card: claims", told["id"], None, told["value"], verdict.value, TOLERANCE, same))
     return rows, left
+
+
+def claim_slack(metric: Metric, table: Table, slacks: Table) -> float:
+    """What a claim's value may differ by on another kind of CPU, by what each of its numbers may (`slacks`).
+
+    Rounding is no matter for a ratio, which the relative tolerance covers.
+    """
+
+    def most(path: str) -> float:
+        return max(value or 0.0 for values in MetricPath.parse(path).find(slacks).values() for value in values)
+
+    def flips(path: str) -> float:
+        return most(path) if MetricPath.parse(path).metric in (*COUNTED, *ERRORS) else 0.0
+
+    match metric:
+        case str():
+            return most(metric)
+        case Difference():
+            return sum(map(most, metric.difference))
+        case Steps():
+            return 2 * most(metric.steps[0])
+        case Ratio(ratio=(path, int() | float() as number)):
+            return flips(path) / abs(number)
+        case Ratio(ratio=(above, str() as below)):
+            numbers, divisors = (
+                [abs(value) for values in MetricPath.parse(path).find(table).values() for value in values if value]
+                for path in (above, below)
+            )
+            least = min(divisors, default=1.0)
+            return (flips(above) + max(numbers, default=0.0) / least * flips(below)) / least
+        case _:
+            return 0.0
+
+
+def _slacks(again: Numbers, sets: dict[str, Any]) -> Table:
+    """The slack of each recomputed number, in its place."""
+    allowed = {
+        where: {name: [slack(name, sets[where])] * len(values) for name, values in metrics.items()}
+        for where, metrics in again.items()
+    }
+    return _table(allowed)
 
 
 def _table(again: Numbers) -> Table:

@@ -6,7 +6,7 @@ Only plain Python values reach the front matter, and text that people wrote is e
 import html
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,6 +26,15 @@ HUB_DATASETS = {
 }
 """Registered name -> the id on the Hub of the set that the images are from."""
 HUB_METRICS = {"accuracy"}
+LICENSE = "apache-2.0"
+_KNOWN = """
+afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0 cc-by-3.0 cc-by-4.0
+cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-4.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0
+cc0-1.0 cdla-permissive-2.0 epl-2.0 eupl-1.2 gpl-2.0 gpl-3.0 isc lgpl-2.1 lgpl-3.0 mit mpl-2.0 ncsa odbl openrail
+unlicense wtfpl zlib
+"""
+HUB_LICENSES = frozenset(_KNOWN.split())
+"""Names of licences that the Hub knows; any other is told as `other` with its name and the file."""
 _MARKDOWN = re.compile(r"([\\`*_\[\]~#])")
 
 
@@ -46,6 +55,9 @@ class Source:
     """Of the tensors."""
     default: str = ""
     """Which seed is the default, and why, where there are several."""
+    license: str = LICENSE
+    timm: list[str] = field(default_factory=list)
+    """The lines by which timm loads it; none where it cannot."""
     published: bool = False
     """Whether the card goes along with the checkpoint rather than standing in the run's folder."""
 
@@ -66,12 +78,21 @@ def draft(view: RunView) -> ModelCard:
     results = list(_results(view, stage)) if stage else []
     figures = [(figure, quote(figure.path.relative_to(view.path).as_posix())) for figure in drawn(view)]
     digest = stage.config["digest"] if stage else ""
-    return render(view, stage, Source(folder, seeds, seeds[0] if seeds else None, results, figures, digest))
+    entry, license = stage.entry if stage else {}, license_of(view.recipe)
+    default = f"{entry['seed']}, {entry['seed_is']}" if "seed" in entry else ""
+    seed = seeds[0] if seeds and not default else None
+    return render(view, stage, Source(folder, seeds, seed, results, figures, digest, default, license))
+
+
+def license_of(recipe: dict[str, Any]) -> str:
+    """The licence of what is published of a recipe."""
+    return str(recipe.get("license") or LICENSE)
 
 
 def render(view: RunView, stage: StageView | None, source: Source) -> ModelCard:
     """The card of a stage's checkpoint (None: of a run without one). Ill-typed numbers are an error."""
-    front = _front_matter(view.record["recipe"], _papers(view, stage), stage.config if stage else {}, source.results)
+    papers, config = _papers(view, stage), stage.config if stage else {}
+    front = _front_matter(view.record["recipe"], papers, config, source)
     plain_data(front.to_dict(), f"{view.path}: the card")
     return ModelCard.from_template(
         front,
@@ -94,7 +115,7 @@ def render(view: RunView, stage: StageView | None, source: Source) -> ModelCard:
 def render_alone(name: str, summary: str, config: dict[str, Any], source: Source) -> ModelCard:
     """The card of a checkpoint without its run."""
     paper = str(config.get("paper", ""))
-    front = _front_matter(name, [paper], config, source.results)
+    front = _front_matter(name, [paper], config, source)
     plain_data(front.to_dict(), f"{name}: the card")
     return ModelCard.from_template(
         front,
@@ -163,15 +184,18 @@ def _results(view: RunView, stage: StageView) -> Iterator[dict[str, Any]]:
             yield {"where": where, "label": label or "held out", "entry": entry, "metrics": scalars}
 
 
-def _front_matter(name: str, papers: list[str], config: dict[str, Any], results: list[dict[str, Any]]) -> ModelCardData:
+def _front_matter(name: str, papers: list[str], config: dict[str, Any], source: Source) -> ModelCardData:
     """The front matter of a checkpoint's card, by its config (empty: of a run without one)."""
+    results, license = source.results, source.license
     images = "image_size" in config.get("filled", {})
     task = "image-classification" if images else "other"
     found = [result for row in results for result in _eval_results(row, task)]
     more: dict[str, Any] = {"model_name": name, "eval_results": found} if found else {}
     data = config["data"]["name"] if config else None
     return ModelCardData(
-        license="apache-2.0",
+        license=license if license in HUB_LICENSES else "other",
+        license_name=None if license in HUB_LICENSES else license,
+        license_link=None if license in HUB_LICENSES else "LICENSE",
         library_name="provenzoo",
         pipeline_tag=task if images else None,
         tags=["provenzoo", *_arxiv_tags(papers)],
