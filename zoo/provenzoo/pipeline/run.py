@@ -20,7 +20,7 @@ from provenzoo.pipeline.folder import RunFolder
 from provenzoo.pipeline.plan import Plan, prepare
 from provenzoo.pipeline.points import Point
 from provenzoo.plain import canonical, write_json
-from provenzoo.stages.work import Outcome, Rehearsed, State, Stopped
+from provenzoo.stages.work import Ground, Outcome, Rehearsed, State, Stopped
 from provenzoo.training import runtime
 
 
@@ -74,7 +74,7 @@ def run(
     device = runtime.resolve_device(plan.recipe.device)
     folder = RunFolder(Path(out) if out else Path("runs") / plan.recipe.recipe / plan.id)
     folder.check(plan.recipe.recipe)
-    _rehearse(plan.points if fresh else _pending(plan, folder), plan, folder)
+    _rehearse(plan.points if fresh else _pending(plan, folder), plan, folder, device)
     with folder.locked(), runtime.threads(plan.recipe.threads), runtime.deterministic(device):
         folder.check(plan.recipe.recipe)
         if fresh:
@@ -93,7 +93,7 @@ def _pending(plan: Plan, folder: RunFolder) -> tuple[Point, ...]:
     return tuple(point for point in plan.points if not folder.complete(point))
 
 
-def _rehearse(points: Iterable[Point], plan: Plan, folder: RunFolder) -> None:
+def _rehearse(points: Iterable[Point], plan: Plan, folder: RunFolder, device: torch.device) -> None:
     """Build what the points will build, so that what does not fit is found before any of them runs."""
     known: dict[str, Rehearsed | None] = {}
     same: dict[str, Rehearsed | None] = {}
@@ -105,7 +105,7 @@ def _rehearse(points: Iterable[Point], plan: Plan, folder: RunFolder) -> None:
             origin = known[reference] if reference else None
             node = canonical({**point.node, "from": id(origin)})
             if node not in same:
-                same[node] = point.kind.rehearse(point.settings, point.seeds[0], origin)
+                same[node] = point.kind.rehearse(point.settings, Ground(point.seeds, device), origin)
         except ZooError as error:
             raise type(error)(f"{point.name}: {error}") from None
         known[point.name] = same[node]
@@ -292,6 +292,7 @@ def _stage_entry(folder: RunFolder, point: Point) -> dict[str, Any]:
         "status": record.get("status", "waiting"),
         "seconds": record.get("seconds"),
         "inputs_digest": point.digest,
+        "precision": getattr(point.settings, "precision", None),
         "frozen_unchanged": record.get("frozen_unchanged"),
         "diverged": record.get("diverged", {}),
     }

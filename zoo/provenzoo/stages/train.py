@@ -17,7 +17,7 @@ from provenzoo.models.base import members, model_groups, model_split, named_tens
 from provenzoo.models.split import merged_state, split_fused, split_state
 from provenzoo.stages.evaluate import check_shapes
 from provenzoo.stages.training_settings import Finetune, Pretrain, Train, log_interval, logged_steps
-from provenzoo.stages.work import Measured, Outcome, Rehearsed, Stopped, Work, data_for, has_parent
+from provenzoo.stages.work import Ground, Measured, Outcome, Rehearsed, Stopped, Work, data_for, has_parent
 from provenzoo.training import optim as optimisers
 from provenzoo.training import population
 from provenzoo.training.feed import Repeated, make_feed
@@ -30,16 +30,19 @@ from provenzoo.training.state import State
 # --- before it runs -----------------------------------------------------------------------------------------------
 
 
-def rehearse(settings: Pretrain | Finetune, seed: int, origin: Rehearsed | None) -> Rehearsed | None:
+def rehearse(settings: Pretrain | Finetune, ground: Ground, origin: Rehearsed | None) -> Rehearsed | None:
     """Build data, model and optimiser of one seed; what does not fit, or a group that is not there, is an error."""
     if has_parent(settings.data):
         return None
+    seed = ground.seeds[0]
     node = data_for(settings.data, origin.data if origin else None)
     data = components.check("datasets", node, "data").build(seed=seed)
     bound = components.check("models", settings.model, "model")
     filled = bound.fill(data.shapes)
     model = bound.build(seed=seed, **filled)
     state = {name: tensor.to("meta") for name, tensor in merged_state(model).items()}
+    stacked = len(ground.seeds) > 1 and _pays_at_once(model, settings)
+    settings.execution.check(model, ground.device, stacked)
     split_where_named(model, settings)
     if isinstance(settings, Finetune):
         _kept_from(model, origin.state if origin else state, settings.reset)
@@ -82,6 +85,8 @@ class Trained:
     filled: dict[str, int]
     frozen_unchanged: bool | None
     diverged: dict[str, Any] | None
+    skipped: int
+    """Steps that fp16 left out."""
 
 
 def train(settings: Pretrain | Finetune, work: Work) -> Outcome:
@@ -146,7 +151,7 @@ class _Stage:
     def trains_at_once(self) -> bool:
         """Whether replicas train at once."""
         model, _ = self.fresh(self.work.seeds[0])
-        return at_once_pays(type(model), sum(p.numel() for p in model.parameters()), self.settings.batch)
+        return _pays_at_once(model, self.settings)
 
     def groups_of_seeds(self) -> list[list[int]]:
         """Which seeds train at once."""
@@ -180,7 +185,10 @@ class _Stage:
             "seeds": list(self.work.seeds),
             "reset": self.reset,
             "frozen": self.freeze,
+            **self.settings.execution.plain(),
         }
+        if any(skipped := [t.skipped for t in trained]):
+            config["skipped_steps"] = skipped
         series = {"train-loss": torch.stack([t.losses for t in trained])}
         for prefix, part in (("tensors", "named"), ("tensors@0", "named_at_start"), ("structure", "structure")):
             for name in getattr(first, part):
@@ -208,6 +216,10 @@ class _Stage:
             dtype=self.settings.dtype,
             seeds=self.work.seeds,
         )
+
+
+def _pays_at_once(model: nn.Module, settings: Train) -> bool:
+    return at_once_pays(type(model), sum(p.numel() for p in model.parameters()), settings.batch)
 
 
 def _at(label: str, metric: str) -> str:
@@ -280,6 +292,7 @@ class _Group:
             self.steps,
             rates=self.rates,
             accumulate=settings.accumulate,
+            execution=settings.execution,
             gradient=self._population() if getattr(settings, "population", False) else None,
             frozen=self.still.parameters,
             log_every=log_interval(self.steps, settings.log_every),
@@ -344,6 +357,7 @@ class _Group:
             filled=self.filled[index],
             frozen_unchanged=self.still.unchanged() if self.stage.freeze else None,
             diverged=at._asdict() if at else None,
+            skipped=result.skipped,
         )
 
 

@@ -13,7 +13,9 @@ from provenzoo.plain import did_you_mean
 from provenzoo.settings import Settings
 from provenzoo.stages.evaluate import SetNode
 from provenzoo.training import population
+from provenzoo.training.execution import Execution
 from provenzoo.training.optim import Optim
+from provenzoo.training.precision import PrecisionName
 
 Positive = Annotated[int, Field(ge=1, le=10**9)]
 
@@ -35,6 +37,8 @@ class Train(Settings):
     BatchNorm's statistics, however, are those of a micro-batch, and its running ones move once for each.
     """
     dtype: Literal["float32", "float64"] = "float32"
+    precision: PrecisionName = "float32"
+    """That of the passes forward and backward; weights, losses and what is measured stay float32."""
     metrics: Annotated[list[str], Field(min_length=1)]
     log_every: Positive | None = None
     """Steps between two measurements on the held-out split; by default a tenth of the stage."""
@@ -48,7 +52,16 @@ class Train(Settings):
             raise ValueError("either `steps` or `epochs` is needed, not both")
         if self.accumulate > self.batch:
             raise ValueError(f"`accumulate` ({self.accumulate}) is more than `batch` ({self.batch}); give at most that")
+        if self.precision != "float32" and self.dtype != "float32":
+            raise ValueError(
+                f"`precision: {self.precision}` is of float32, not of `dtype: {self.dtype}`; give one alone"
+            )
         return self
+
+    @property
+    def execution(self) -> Execution:
+        """How the steps are computed."""
+        return Execution(precision=self.precision)
 
 
 class Pretrain(Train):

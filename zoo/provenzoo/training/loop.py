@@ -11,8 +11,10 @@ from provenzoo.draws import derive
 from provenzoo.errors import ZooError
 from provenzoo.models.split import load_merged, merged_state
 from provenzoo.training import optim as optimisers
+from provenzoo.training.execution import PLAIN, Execution
 from provenzoo.training.feed import AnyFeed
 from provenzoo.training.optim import Optim
+from provenzoo.training.precision import Precision
 from provenzoo.training.replicas import Replicas
 from provenzoo.training.runtime import Every, Progress
 from provenzoo.training.state import Divergence, State
@@ -34,6 +36,8 @@ class Result:
     train_loss: Tensor
     diverged: dict[int, Divergence]
     stopped: bool = False
+    skipped: int = 0
+    """Steps that fp16 left out, since their gradients were not finite."""
 
 
 def train(
@@ -45,6 +49,7 @@ def train(
     *,
     rates: Sequence[float] | None = None,
     accumulate: int = 1,
+    execution: Execution = PLAIN,
     gradient: Callable[[nn.Module], Tensor] | None = None,
     frozen: Iterable[str] = (),
     log_every: int | None = None,
@@ -60,6 +65,7 @@ def train(
 
     `rates` gives stacked replicas a learning rate each, in the place of `optim.lr`, where `optim.rate_is_a_factor`.
     `accumulate` is the number of micro-batches that a batch is split into, the last of them maybe smaller.
+    `execution` says how steps are computed; what is measured is float32 (or float64) whatever it says.
     `gradient` sets the parameters' gradients and gives the losses `[...]`, in the place of feed and loss.
     `frozen` parameters, by name, stay as they are. `measure(step)` is called in eval mode, without gradients,
     at step 0, every `log_every` steps and at the end. `save` is given the state every `save_seconds`, when
@@ -72,14 +78,14 @@ def train(
     though not their measurements. Everything frozen is a ZooError.
     """
     freeze(replicas.module, frozen)
-    training = _Training(replicas, feed, loss, optim, steps, rates, gradient, accumulate)
+    training = _Training(replicas, feed, loss, optim, steps, rates, gradient, accumulate, execution)
     if resume:
         training.restore(resume)
-    with _own_draws(replicas.device), progress or contextlib.nullcontext():
+    with _own_draws(replicas.device), training.precision.set(), progress or contextlib.nullcontext():
         stopped = _run(
             training, log_every or steps, measure or (lambda _: None), watch, save, save_seconds, stop, progress
         )
-    return Result(training.losses.cpu(), training.diverged, stopped)
+    return Result(training.losses.cpu(), training.diverged, stopped, training.precision.skipped)
 
 
 def _run(
@@ -135,13 +141,16 @@ class _Training:
         steps: int,
         rates: Sequence[float] | None,
         gradient: Callable[[nn.Module], Tensor] | None,
-        accumulate: int = 1,
+        accumulate: int,
+        execution: Execution,
     ) -> None:
         self.replicas, self.module, self.feed, self.loss = replicas, replicas.module, feed, loss
         self.gradient = gradient or self._backward
         self.rates = None if rates is None else torch.tensor(rates, device=replicas.device)
         self.optim = optim if rates is None else optim.model_copy(update={"lr": 1.0})
         self.steps, self.done, self.accumulate = steps, 0, accumulate
+        execution.check(self.module, replicas.device, replicas.stacked)
+        self.precision = Precision(execution.precision, replicas.device)
         self.optimiser = optimisers.build(self.optim, self.module, replicas.stacked)
         self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
         self.losses = torch.full((len(replicas), steps), torch.nan, device=replicas.device)
@@ -161,6 +170,7 @@ class _Training:
     def advance(self) -> None:
         """One step of the optimiser."""
         value = self.gradient(self.module)
+        self.precision.unscale(self.optimiser)
         if self.optim.own.normalised:
             optimisers.normalise_gradients(self.parameters, self.replicas.stacked)
         if self.optim.clip:
@@ -171,7 +181,7 @@ class _Training:
         if factor != self._factor:
             optimisers.set_factor(self.optimiser, factor)
             self._factor = factor
-        self.optimiser.step()
+        self.precision.step(self.optimiser)
         self._pending.append(value.detach())
         self.done += 1
 
@@ -183,7 +193,7 @@ class _Training:
         if self.accumulate > 1:
             return self._accumulated(inputs, targets)
         value = self.loss(self._outputs(inputs), targets)
-        value.backward(torch.ones_like(value) if self.replicas.stacked else None)
+        self.precision.scaled(value).backward(torch.ones_like(value) if self.replicas.stacked else None)
         return value
 
     def _accumulated(self, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -196,7 +206,7 @@ class _Training:
         for number, (part, target) in enumerate(pairs):
             outputs = self._outputs(part, first=number == 0)
             value = self.loss(outputs, target) * (part.shape[axis] / size)
-            value.backward(torch.ones_like(value) if self.replicas.stacked else None)
+            self.precision.scaled(value).backward(torch.ones_like(value) if self.replicas.stacked else None)
             total = value.detach() if number == 0 else total + value.detach()
             if not self._is_mean:
                 seen.append(outputs.detach())
@@ -211,10 +221,10 @@ class _Training:
         Whether it draws is seen in the first step: seeding torch each time would slow a tiny model.
         """
         if self._draws is False or not first:
-            return self.module(inputs)
+            return self.precision.outputs(self.module, inputs)
         torch.manual_seed(derive(self.replicas.seeds[0], "step", self.done))
         before = None if self._draws else _generator_states(inputs.device)
-        outputs = self.module(inputs)
+        outputs = self.precision.outputs(self.module, inputs)
         if before is not None:
             self._draws = not all(map(torch.equal, before, _generator_states(inputs.device)))
         if self._draws and self.replicas.stacked:
@@ -240,6 +250,7 @@ class _Training:
 
     def check(self) -> None:
         """Note the replicas that are not finite: by their losses, and at the end by their parameters too."""
+        self.precision.check()
         self._flush()
         going = [r for r in range(len(self.replicas)) if r not in self.diverged]
         finite = self.losses[going, self._checked : self.done].isfinite()
@@ -266,6 +277,7 @@ class _Training:
             optimiser=_copies(optimisers.optimiser_state(self.optimiser, self.module)),
             losses=self.losses[:, : self.done].to("cpu", copy=True),
             diverged=dict(self.diverged),
+            precision=self.precision.state(),
         )
 
     def restore(self, state: State) -> None:
@@ -273,6 +285,7 @@ class _Training:
         load_merged(self.module, state.model)
         optimisers.restore_optimiser(self.optimiser, self.module, state.optimiser)
         self.losses[:, : state.step] = state.losses.to(self.losses.device)
+        self.precision.restore(state.precision)
         self.done, self.diverged = state.step, dict(state.diverged)
 
 

@@ -34,13 +34,19 @@ class State:
     optimiser: dict[str, Tensor]
     losses: Tensor
     diverged: dict[int, Divergence] = field(default_factory=dict)
+    precision: dict[str, float] = field(default_factory=dict)
+    """The scale of a loss in fp16, and what belongs to it."""
 
     def plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors by name and data for JSON, which `of` takes."""
         tensors = {f"model/{name}": tensor for name, tensor in self.model.items()}
         tensors |= {f"optimiser/{name}": tensor for name, tensor in self.optimiser.items()}
         diverged = {str(r): list(where) for r, where in self.diverged.items()}
-        return tensors | {"losses": self.losses}, {"step": self.step, "diverged": diverged}
+        return tensors | {"losses": self.losses}, {
+            "step": self.step,
+            "diverged": diverged,
+            "precision": self.precision,
+        }
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> "State":
@@ -51,6 +57,7 @@ class State:
             optimiser=_below(tensors, "optimiser/"),
             losses=tensors["losses"],
             diverged={int(r): Divergence(*where) for r, where in data["diverged"].items()},
+            precision=data.get("precision", {}),
         )
 
     def to_file(self, path: Path) -> None:
