@@ -39,6 +39,11 @@ class Train(Settings):
     dtype: Literal["float32", "float64"] = "float32"
     precision: PrecisionName = "float32"
     """That of the passes forward and backward; weights, losses and what is measured stay float32."""
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The decay of an exponential moving average of the weights (buffers are copied).
+
+    The averages are what is measured, saved as the checkpoint and so evaluated; the losses are those of the weights.
+    """
     metrics: Annotated[list[str], Field(min_length=1)]
     log_every: Positive | None = None
     """Steps between two measurements on the held-out split; by default a tenth of the stage."""
@@ -61,7 +66,7 @@ class Train(Settings):
     @property
     def execution(self) -> Execution:
         """How the steps are computed."""
-        return Execution(precision=self.precision)
+        return Execution(precision=self.precision, ema=self.ema)
 
 
 class Pretrain(Train):

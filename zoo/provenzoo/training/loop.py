@@ -11,6 +11,7 @@ from provenzoo.draws import derive
 from provenzoo.errors import ZooError
 from provenzoo.models.split import load_merged, merged_state
 from provenzoo.training import optim as optimisers
+from provenzoo.training.averages import Averages
 from provenzoo.training.execution import PLAIN, Execution
 from provenzoo.training.feed import AnyFeed
 from provenzoo.training.optim import Optim
@@ -61,11 +62,12 @@ def train(
     stop: Callable[[], bool] = lambda: False,
     progress: Progress | None = None,
 ) -> Result:
-    """Train the replicas in place.
+    """Train the replicas in place; with `execution.ema` they have the averages of their weights in the end.
 
     `rates` gives stacked replicas a learning rate each, in the place of `optim.lr`, where `optim.rate_is_a_factor`.
     `accumulate` is the number of micro-batches that a batch is split into, the last of them maybe smaller.
-    `execution` says how steps are computed; what is measured is float32 (or float64) whatever it says.
+    `execution` says how steps are computed and whether weights are averaged. What is measured is float32 (or float64)
+    whatever it says, and the averages where there are any.
     `gradient` sets the parameters' gradients and gives the losses `[...]`, in the place of feed and loss.
     `frozen` parameters, by name, stay as they are. `measure(step)` is called in eval mode, without gradients,
     at step 0, every `log_every` steps and at the end. `save` is given the state every `save_seconds`, when
@@ -85,6 +87,7 @@ def train(
         stopped = _run(
             training, log_every or steps, measure or (lambda _: None), watch, save, save_seconds, stop, progress
         )
+    training.leave()
     return Result(training.losses.cpu(), training.diverged, stopped, training.precision.skipped)
 
 
@@ -153,6 +156,7 @@ class _Training:
         self.precision = Precision(execution.precision, replicas.device)
         self.optimiser = optimisers.build(self.optim, self.module, replicas.stacked)
         self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        self.averages = Averages(execution.ema, self.module, self.parameters) if execution.ema else None
         self.losses = torch.full((len(replicas), steps), torch.nan, device=replicas.device)
         self.diverged: dict[int, Divergence] = {}
         self._checked = 0
@@ -182,6 +186,8 @@ class _Training:
             optimisers.set_factor(self.optimiser, factor)
             self._factor = factor
         self.precision.step(self.optimiser)
+        if self.averages:
+            self.averages.update()
         self._pending.append(value.detach())
         self.done += 1
 
@@ -232,11 +238,17 @@ class _Training:
         return outputs
 
     def measured(self, measure: Callable[[int], None]) -> None:
-        """Measure in eval mode, and go back to training."""
+        """Measure what would be saved, in eval mode, and go back to training."""
         self.module.eval()
-        with torch.no_grad():
+        averaged = self.averages.in_place() if self.averages else contextlib.nullcontext()
+        with torch.no_grad(), averaged:
             measure(self.done)
         set_mode(self.module)
+
+    def leave(self) -> None:
+        """Leave the model as it is to be saved."""
+        if self.averages:
+            self.averages.swap()
 
     def last_loss(self) -> float:
         """The mean loss of the last step."""
@@ -278,10 +290,13 @@ class _Training:
             losses=self.losses[:, : self.done].to("cpu", copy=True),
             diverged=dict(self.diverged),
             precision=self.precision.state(),
+            average=_copies(self.averages.state()) if self.averages else {},
         )
 
     def restore(self, state: State) -> None:
         """Go on from a state."""
+        if self.averages:
+            self.averages.restore(state.average)
         load_merged(self.module, state.model)
         optimisers.restore_optimiser(self.optimiser, self.module, state.optimiser)
         self.losses[:, : state.step] = state.losses.to(self.losses.device)
