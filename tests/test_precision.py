@@ -267,6 +267,15 @@ def test_stacked_replicas_train_in_bf16_as_each_alone() -> None:
         torch.testing.assert_close(result.train_loss[seed], alone.train_loss[0], rtol=0.02, atol=0.005)
 
 
+@pytest.mark.usefixtures("no_report")
+def test_rates_of_a_grid_train_one_after_another_in_fp16(tmp_path: Path) -> None:
+    grid = {"seeds": 1, "precision": "fp16", "optim": "sgd", "grid": {"optim.lr": [0.05, 0.1]}}
+    stages = {"train": {k: v for k, v in RECIPE["stages"]["train"].items() if k != "optim"} | grid}
+    data = {key: value for key, value in RECIPE.items() if key != "claims"} | {"stages": stages}
+    record = provenzoo.run(data, out=tmp_path / "run").record
+    assert [(stage["status"], stage["precision"]) for stage in record["stages"]] == [("complete", "fp16")] * 2
+
+
 @pytest.mark.cuda
 def test_tf32_is_on_in_the_steps_alone_and_restored() -> None:
     places = torch.backends.cuda.matmul, torch.backends.cudnn

@@ -44,6 +44,10 @@ class Train(Settings):
 
     The averages are what is measured, saved as the checkpoint and so evaluated; the losses are those of the weights.
     """
+    compile: bool = False
+    """torch.compile in the steps alone; the checkpoint's names and what is measured are those without it."""
+    channels_last: bool = False
+    """Convolutions over images as `[B, H, W, C]` in memory, in the steps alone."""
     metrics: Annotated[list[str], Field(min_length=1)]
     log_every: Positive | None = None
     """Steps between two measurements on the held-out split; by default a tenth of the stage."""
@@ -66,7 +70,7 @@ class Train(Settings):
     @property
     def execution(self) -> Execution:
         """How the steps are computed."""
-        return Execution(precision=self.precision, ema=self.ema)
+        return Execution(self.precision, self.ema, self.compile, self.channels_last)
 
 
 class Pretrain(Train):
@@ -97,6 +101,8 @@ def check(settings: Train, where: str) -> None:
     if getattr(settings, "population", False):
         if settings.accumulate > 1:
             raise UsageError(f"{where}.accumulate: `population: true` has no batches to split; leave it out")
+        if settings.compile:
+            raise UsageError(f"{where}.compile: `population: true` has no forward pass to compile; leave it out")
         population.check(settings, where)
     for name in settings.metrics:
         if name != "loss":
@@ -142,8 +148,8 @@ def logged_steps(steps: int, log_every: int | None) -> list[int]:
 def alike(settings: Train) -> Train | None:
     """What settings have in common with those that may train at once with them, which is all but the learning rate.
 
-    None where the rate is more than a factor of a step.
+    None where the rate is more than a factor of a step, or where replicas cannot be stacked.
     """
-    if not settings.optim.rate_is_a_factor:
+    if not settings.optim.rate_is_a_factor or settings.precision == "fp16" or settings.channels_last:
         return None
     return settings.model_copy(update={"optim": settings.optim.model_copy(update={"lr": 1.0})})

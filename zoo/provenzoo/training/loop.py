@@ -153,7 +153,9 @@ class _Training:
         self.optim = optim if rates is None else optim.model_copy(update={"lr": 1.0})
         self.steps, self.done, self.accumulate = steps, 0, accumulate
         execution.check(self.module, replicas.device, replicas.stacked)
-        self.precision = Precision(execution.precision, replicas.device)
+        self.execution, self.precision = execution, Precision(execution.precision, replicas.device)
+        execution.lay_out(self.module)
+        self.forward = execution.forward(self.module)
         self.optimiser = optimisers.build(self.optim, self.module, replicas.stacked)
         self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
         self.averages = Averages(execution.ema, self.module, self.parameters) if execution.ema else None
@@ -227,10 +229,10 @@ class _Training:
         Whether it draws is seen in the first step: seeding torch each time would slow a tiny model.
         """
         if self._draws is False or not first:
-            return self.precision.outputs(self.module, inputs)
+            return self.precision.outputs(self.forward, inputs)
         torch.manual_seed(derive(self.replicas.seeds[0], "step", self.done))
         before = None if self._draws else _generator_states(inputs.device)
-        outputs = self.precision.outputs(self.module, inputs)
+        outputs = self.precision.outputs(self.forward, inputs)
         if before is not None:
             self._draws = not all(map(torch.equal, before, _generator_states(inputs.device)))
         if self._draws and self.replicas.stacked:
@@ -241,7 +243,7 @@ class _Training:
         """Measure what would be saved, in eval mode, and go back to training."""
         self.module.eval()
         averaged = self.averages.in_place() if self.averages else contextlib.nullcontext()
-        with torch.no_grad(), averaged:
+        with torch.no_grad(), averaged, self.execution.as_saved(self.module):
             measure(self.done)
         set_mode(self.module)
 
@@ -249,6 +251,7 @@ class _Training:
         """Leave the model as it is to be saved."""
         if self.averages:
             self.averages.swap()
+        self.execution.put_back(self.module)
 
     def last_loss(self) -> float:
         """The mean loss of the last step."""
@@ -335,7 +338,8 @@ def set_mode(model: nn.Module) -> None:
 
 
 def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+    whole = {"copy": True, "memory_format": torch.contiguous_format}
+    return {name: tensor.detach().to("cpu", **whole) for name, tensor in tensors.items()}
 
 
 @contextlib.contextmanager
