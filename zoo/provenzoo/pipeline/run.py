@@ -13,8 +13,8 @@ import torch
 from omegaconf import DictConfig
 
 from provenzoo import __version__, fetch
-from provenzoo.errors import ZooError
-from provenzoo.pipeline import trackers
+from provenzoo.errors import UsageError, ZooError
+from provenzoo.pipeline import lengths, trackers
 from provenzoo.pipeline.claims import judge
 from provenzoo.pipeline.folder import RunFolder
 from provenzoo.pipeline.plan import Plan, prepare
@@ -63,17 +63,23 @@ def run(
     *,
     out: str | Path | None = None,
     fresh: bool = False,
+    new_length: bool = False,
 ) -> Run:
     """Run a recipe (a name, a YAML file or a composed config) and judge its claims.
 
     What is complete and unchanged in the run folder is skipped, and an interrupted stage goes on from its last saved
-    step. The folder is `runs/<recipe>/<id>` below the working directory, or `out`.
+    step. The folder is `runs/<recipe>/<id>` below the working directory, or `out`. Where it has an unfinished training
+    of another number of steps or epochs, that is refused, and with `new_length` gone on from, as run.json then tells.
     """
+    if fresh and new_length:
+        raise UsageError("--fresh drops what --new-length goes on from; give one of them")
     data, plan = prepare(recipe, overrides)
     trackers.check(plan.recipe.trackers)
     device = runtime.resolve_device(plan.recipe.device)
     folder = RunFolder(Path(out) if out else Path("runs") / plan.recipe.recipe / plan.id)
     folder.check(plan.recipe.recipe)
+    if not fresh:
+        lengths.check(folder, plan.points, new_length)
     _rehearse(plan.points if fresh else _pending(plan, folder), plan, folder, device)
     with folder.locked(), runtime.threads(plan.recipe.threads), runtime.deterministic(device):
         folder.check(plan.recipe.recipe)
@@ -293,6 +299,7 @@ def _stage_entry(folder: RunFolder, point: Point) -> dict[str, Any]:
         "seconds": record.get("seconds"),
         "inputs_digest": point.digest,
         "precision": getattr(point.settings, "precision", None),
+        "lengths": record.get("lengths", {}),
         "frozen_unchanged": record.get("frozen_unchanged"),
         "diverged": record.get("diverged", {}),
     }

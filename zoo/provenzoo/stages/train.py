@@ -16,10 +16,11 @@ from provenzoo.metrics.measure import Measure, Value, loss_function, metric_func
 from provenzoo.models.base import members, model_groups, model_split, named_tensors
 from provenzoo.models.split import merged_state, split_fused, split_state
 from provenzoo.stages.evaluate import check_shapes
+from provenzoo.stages.other_length import Change, Length, change, up_to
 from provenzoo.stages.training_settings import Finetune, Pretrain, Train, log_interval, logged_steps
 from provenzoo.stages.work import Ground, Measured, Outcome, Rehearsed, Stopped, Work, data_for, has_parent
 from provenzoo.training import optim as optimisers
-from provenzoo.training import population
+from provenzoo.training import population, runtime
 from provenzoo.training.feed import Repeated, make_feed
 from provenzoo.training.frozen import Still
 from provenzoo.training.loop import Result, freeze
@@ -87,6 +88,8 @@ class Trained:
     diverged: dict[str, Any] | None
     skipped: int
     """Steps that fp16 left out."""
+    lengths: list[Change]
+    """Where it went on under another number of steps."""
 
 
 def train(settings: Pretrain | Finetune, work: Work) -> Outcome:
@@ -187,6 +190,9 @@ class _Stage:
             "frozen": self.freeze,
             **self.settings.execution.plain(),
         }
+        lengths = {seed: t.lengths for seed, t in zip(self.work.seeds, trained, strict=True) if t.lengths}
+        if lengths:
+            config["lengths"] = {str(seed): [change._asdict() for change in each] for seed, each in lengths.items()}
         if any(skipped := [t.skipped for t in trained]):
             config["skipped_steps"] = skipped
         series = {"train-loss": torch.stack([t.losses for t in trained])}
@@ -268,6 +274,8 @@ class _Group:
         feed = make_feed([d.train for d in self.datasets], seeds, settings.batch, device, stage.dtype)
         self.feed = Repeated(feed, self.times) if self.rates else feed
         self.steps = settings.steps or self.feed.steps(settings.epochs or 0)
+        self.length = Length(self.steps, log_interval(self.steps, settings.log_every))
+        self.lengths: list[Change] = []
         self.judged = [{"": data} | stage.build_sets(seed) for data, seed in zip(self.datasets, seeds, strict=True)]
         functions = metric_functions(settings.metrics, loss_function(stage.loss_name))
         self.measures = [
@@ -295,7 +303,7 @@ class _Group:
             execution=settings.execution,
             gradient=self._population() if getattr(settings, "population", False) else None,
             frozen=self.still.parameters,
-            log_every=log_interval(self.steps, settings.log_every),
+            log_every=self.length.log_every,
             measure=self._measure,
             watch=self._watch,
             save=self._save,
@@ -333,14 +341,19 @@ class _Group:
 
     def _save(self, state: State) -> None:
         tensors, numbers = state.plain()
-        self.stage.work.save(self.key, (tensors, {**numbers, "logged": self.logged}))
+        more = {"logged": self.logged, "length": self.length, "lengths": self.lengths}
+        self.stage.work.save(self.key, (tensors, numbers | more))
 
     def _kept(self) -> State | None:
         kept = self.stage.work.load(self.key)
         if kept is None:
             return None
         tensors, numbers = kept
-        self.logged = numbers["logged"]
+        self.lengths = [Change(*each) for each in numbers.get("lengths", [])]
+        if found := change(numbers["step"], Length(*numbers.get("length", self.length)), self.length):
+            runtime.say(f"{self.stage.work.name}: {found}")
+            self.lengths.append(found)
+        self.logged = up_to(numbers["step"], self.length, numbers["logged"])
         return State.of(tensors, numbers)
 
     def _trained(self, index: int, model: nn.Module, result: Result) -> Trained:
@@ -358,6 +371,7 @@ class _Group:
             frozen_unchanged=self.still.unchanged() if self.stage.freeze else None,
             diverged=at._asdict() if at else None,
             skipped=result.skipped,
+            lengths=self.lengths,
         )
 
 
