@@ -124,6 +124,16 @@ def test_under_a_constant_rate_it_becomes_the_longer_training_to_the_bit_and_say
     assert whole.record["stages"][0]["lengths"] == {}
 
 
+def test_of_one_published_seed_its_own_is_told(tmp_path: Path) -> None:
+    run, step = stopped(tmp_path)
+    provenzoo.run(recipe(tmp_path, steps=60), out=run, new_length=True)
+    execute("publish", run, f"local:{tmp_path}/out", "--seed", "1")
+    assert read_json(tmp_path / "out/config.json")["lengths"] == {"1": [{"step": step, "was": 40, "now": 60}]}
+    row = f"| schedule of seed 1 | of 40 steps up to step {step}, of 60 from there on |"
+    card = (tmp_path / "out/README.md").read_text()
+    assert row in card and "schedule of seed 0" not in card
+
+
 def test_the_rate_follows_the_new_length_from_there_on(tmp_path: Path, rates: list[float]) -> None:
     """A cosine from .01 without warm-up: Loshchilov and Hutter 2017, Eq. 5."""
     run, step = stopped(tmp_path, optim={"schedule": {"name": "cosine", "warmup": 0.0}})

@@ -221,10 +221,10 @@ def test_a_checkpoint_and_its_card_tell_how_many_steps_were_left_out(
     monkeypatch.setattr("provenzoo.registry._registered", {})
     provenzoo.register("metrics", "steep")(steep)
     provenzoo.run(recipe(tmp_path, precision="fp16", loss="steep"), ["seeds=1", "publish=train"], out=tmp_path / "run")
-    [skipped] = read_json(tmp_path / "run/stages/train/config.json")["skipped_steps"]
+    skipped = read_json(tmp_path / "run/stages/train/config.json")["skipped_steps"]["0"]
     assert 0 < skipped < 40
     card = (tmp_path / "run/README.md").read_text()
-    assert f"| trained in | <code>fp16</code>; steps left out, by seed: {skipped} |" in card
+    assert f"| trained in | <code>fp16</code>; {skipped} steps of seed 0 left out |" in card
     assert "skipped_steps" not in read_json(tmp_path / "run/stages/tune/config.json")
 
 

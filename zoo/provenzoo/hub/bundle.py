@@ -97,6 +97,8 @@ def _checkpoint(view: RunView, stage: StageView, seed: int | None) -> Saved:
         tensors = {name: tensor[index : index + 1] for name, tensor in tensors.items()}
         config["seeds"], sets = [seed], {where: one_of(entry, seed) for where, entry in sets.items()}
         config["digest"] = checkpoint.digest(tensors)
+        for told in config.keys() & {"lengths", "skipped_steps"}:
+            config[told] = {name: what for name, what in config[told].items() if name == str(seed)}
     config |= {"license": LICENSE, "sets": sets}
     config["seed"], config["seed_is"] = default_seed(view, stage.name, config["seeds"])
     if len(config["seeds"]) == 1 and (fields := timm_fields(config)):

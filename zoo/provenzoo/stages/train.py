@@ -189,12 +189,8 @@ class _Stage:
             "reset": self.reset,
             "frozen": self.freeze,
             **self.settings.execution.plain(),
+            **self._told(trained),
         }
-        lengths = {seed: t.lengths for seed, t in zip(self.work.seeds, trained, strict=True) if t.lengths}
-        if lengths:
-            config["lengths"] = {str(seed): [change._asdict() for change in each] for seed, each in lengths.items()}
-        if any(skipped := [t.skipped for t in trained]):
-            config["skipped_steps"] = skipped
         series = {"train-loss": torch.stack([t.losses for t in trained])}
         for prefix, part in (("tensors", "named"), ("tensors@0", "named_at_start"), ("structure", "structure")):
             for name in getattr(first, part):
@@ -209,6 +205,15 @@ class _Stage:
             frozen_unchanged=all(t.frozen_unchanged for t in trained) if self.freeze else None,
             diverged=diverged,
         )
+
+    def _told(self, trained: list[Trained]) -> dict[str, dict[str, Any]]:
+        """What of each seed's training was not as the settings have it; nothing where there is nothing to tell."""
+        by_seed = dict(zip(map(str, self.work.seeds), trained, strict=True))
+        told = {
+            "lengths": {seed: [change._asdict() for change in t.lengths] for seed, t in by_seed.items() if t.lengths},
+            "skipped_steps": {seed: t.skipped for seed, t in by_seed.items() if t.skipped},
+        }
+        return {name: seeds for name, seeds in told.items() if seeds}
 
     def _measured(self, label: str, data: dict[str, Any], trained: list[Trained]) -> Measured:
         """The numbers of one set at the end."""
