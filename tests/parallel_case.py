@@ -14,6 +14,7 @@ from provenzoo.errors import ZooError
 from provenzoo.metrics.measure import loss_function, predict
 from provenzoo.models.mlp import MLP
 from provenzoo.training import parallel
+from provenzoo.training.execution import Execution
 from provenzoo.training.feed import AnyFeed, Feed, FreshFeed, Repeated
 from provenzoo.training.loop import train
 from provenzoo.training.optim import read_optim
@@ -99,6 +100,7 @@ CASES: dict[str, Callable[[], dict[str, Tensor]]] = {
     "three seeds at once": lambda: fitted(mlps(3), of([0, 1, 2], 25), 12),
     "two rates at once": lambda: fitted(mlps(2), Repeated(of([0], 25), 2), 12),
     "micro-batches": lambda: fitted(mlps(1), of([0], 25), 12, accumulate=4),
+    "moving averages": lambda: fitted(mlps(1), of([0], 25), 12, execution=Execution(ema=0.9)),
     "items of a stream": lambda: fitted(mlps(1), FreshFeed([STREAM], [0], 7, dtype=torch.float64), 12),
     "BatchNorm, the last batch of 1": lambda: fitted(net(), of([0], 101, side=7), 6),
     "BatchNorm, micro-batches of unlike sizes": lambda: fitted(net(), of([0], 25, side=7), 6),

@@ -128,9 +128,18 @@ def config(recipe: str, overrides: tuple[str, ...], as_json: bool) -> int:
 @overrides_argument
 @click.option("--out", type=click.Path(path_type=Path), help="The run folder (for a pattern, that of the run folders).")
 @click.option("--fresh", is_flag=True, help="Drop what an earlier run left in the folder.")
+@click.option("--new-length", is_flag=True, help="Go on from an unfinished training that had other steps or epochs.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Recipes of a pattern at once (default: in turn).")
 @as_json_option
-def run(recipe: str, overrides: tuple[str, ...], out: Path | None, fresh: bool, jobs: int | None, as_json: bool) -> int:
+def run(
+    recipe: str,
+    overrides: tuple[str, ...],
+    out: Path | None,
+    fresh: bool,
+    new_length: bool,
+    jobs: int | None,
+    as_json: bool,
+) -> int:
     """Run a recipe, or all that match a pattern, and judge the claims.
 
     RECIPE is a name, a YAML file (a run's config.yaml among them) or a pattern such as 'jelassi2022/*'.
@@ -143,11 +152,13 @@ def run(recipe: str, overrides: tuple[str, ...], out: Path | None, fresh: bool, 
         from provenzoo.pipeline.run import run as run_recipe
         from provenzoo.training import parallel
 
-        done = run_recipe(recipe, overrides, out=out, fresh=fresh)
+        done = run_recipe(recipe, overrides, out=out, fresh=fresh, new_length=new_length)
         if not parallel.speaks():
             return 0
         _json(done.record) if as_json else _print_run(done)
         return 0 if done.holds else FALLS_SHORT
+    if new_length:
+        raise UsageError("--new-length is for one recipe, not for a pattern of them")
     from provenzoo.pipeline.select import run_matching
 
     runs, left_out = run_matching(recipe, overrides, out=out, fresh=fresh, jobs=jobs)

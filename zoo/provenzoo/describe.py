@@ -72,7 +72,7 @@ def _describe_checkpoint(reference: str, manifest: Mapping[str, Any]) -> dict[st
     place = fetch.place(reference)
     config = fetch.read_config(place)
     sets = config["sets"] if "sets" in config else fetch.numbers(place)
-    keys = ("recipe", "stage", "model", "filled", "data", "seeds", "frozen")
+    keys = ("recipe", "stage", "model", "filled", "data", "seeds", "frozen", "precision", "ema")
     return {
         "paper": str(config.get("paper", "")),
         "license": manifest.get("license", config.get("license", "")),

@@ -122,6 +122,8 @@ def of_seed(saved: Saved, sets: dict[str, Any], seed: int | None, where: str, li
         tensors = {name: tensor[index : index + 1] for name, tensor in tensors.items()}
         config["seeds"], sets = [seed], {where: one_of(entry, seed) for where, entry in sets.items()}
         config["digest"] = checkpoint.digest(tensors)
+        for told in config.keys() & {"lengths", "skipped_steps"}:
+            config[told] = {name: what for name, what in config[told].items() if name == str(seed)}
     return config | {"license": license, "sets": sets}, tensors
 
 

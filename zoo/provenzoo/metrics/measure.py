@@ -1,8 +1,9 @@
 """Measuring: registered tensor functions resolved by the names of their parameters, on one set and one replica."""
 
+import contextlib
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -54,6 +55,23 @@ def is_vector(name: str) -> bool:
     return name != "loss" and registry.entry("metrics", name).vector
 
 
+@contextlib.contextmanager
+def tf32(wanted: bool, device: torch.device) -> Iterator[None]:
+    """Inside, products and convolutions of float32 on CUDA round their factors to TF32, or do not."""
+    if device.type != "cuda":
+        yield
+        return
+    places: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
+    before = [place.allow_tf32 for place in places]
+    try:
+        for place in places:
+            place.allow_tf32 = wanted
+        yield
+    finally:
+        for place, allowed in zip(places, before, strict=True):
+            place.allow_tf32 = allowed
+
+
 def predict(model: nn.Module, inputs: Tensor | Deferred) -> Tensor:
     """The outputs of a model in eval mode on a whole set `[N, ...]`.
 
@@ -89,7 +107,8 @@ class Measure:
         modes = [(module, module.training) for module in model.modules()]
         model.eval()
         try:
-            return self._values(model)
+            with tf32(False, self.inputs.device):
+                return self._values(model)
         finally:
             for module, training in modes:
                 module.training = training

@@ -13,6 +13,7 @@ from typing import Any
 
 from provenzoo import checkpoint
 from provenzoo.errors import ZooError
+from provenzoo.pipeline import lengths
 from provenzoo.pipeline.claims import Key, Table
 from provenzoo.pipeline.points import Point
 from provenzoo.plain import digest, dump_yaml, read_json, read_yaml, write_json, write_whole
@@ -118,30 +119,51 @@ class RunFolder:
         return data if isinstance(data, dict) else {}
 
     def start(self, point: Point) -> None:
-        """Make a point's folder ready: what other inputs left there goes, a state of these inputs stays."""
+        """Make a point's folder ready: what other inputs left there goes.
+
+        A state of these inputs stays, and one of inputs that differ in the training's length alone (`lengths.check`).
+        """
         folder = self.stage(point)
         damaged = self._damaged(point) if self._says_complete(point) else []
         if damaged:
             runtime.say(f"{point.name}: {damaged[0]} is missing or was changed since it was written; done again")
-        if folder.is_dir() and (damaged or self.record(point).get("inputs_digest") != point.digest):
+        record, states = self.record(point), self.states(point)
+        other = record.get("inputs_digest") != point.digest and not (states and lengths.differ(record, point))
+        if other and (states or record.get("status") == "complete"):
+            runtime.say(f"{point.name}: its settings are not those of what is there, which goes")
+        if folder.is_dir() and (damaged or other):
             shutil.rmtree(folder)
-        self._write_record(point, "running")
+        self._note(point, "running")
 
     def fail(self, point: Point, status: str) -> None:
         """Note that a point failed or was interrupted."""
-        self._write_record(point, status)
+        self._note(point, status)
 
     def _write_record(self, point: Point, status: str, **more: Any) -> None:
         write_json(
             self.stage(point) / "stage.json",
-            {"name": point.name, "status": status, "inputs_digest": point.digest, **more},
+            {"name": point.name, "status": status, "inputs_digest": point.digest, **lengths.of(point), **more},
         )
+
+    def _note(self, point: Point, status: str) -> None:
+        """Note a status. Until there is a state of the recipe's length, what is there stays one of another."""
+        record = self.record(point)
+        if self.states(point) and lengths.differ(record, point):
+            write_json(self.stage(point) / "stage.json", record | {"status": status})
+        else:
+            self._write_record(point, status)
 
     def save_state(self, point: Point, key: str, state: State) -> None:
         """Keep the state of a part of a stage."""
         tensors, text = state[0], json.dumps(state[1])
         notes = {"state": text, "digest": _state_digest(tensors, text)}
         checkpoint.save(self.stage(point) / f".{key}.state", tensors, notes)
+        if lengths.differ(self.record(point), point):
+            self._write_record(point, "running")
+
+    def states(self, point: Point) -> list[Path]:
+        """The states that are kept for a point."""
+        return list(self.stage(point).glob(".*.state"))
 
     def load_state(self, point: Point, key: str) -> State | None:
         """The state that was kept last; none, with a word of it, where its file is damaged."""
@@ -174,12 +196,13 @@ class RunFolder:
             labels=dict(point.labels),
             kind=point.node["stage"],
             origin=point.node.get("from"),
+            lengths=outcome.config.get("lengths", {}),
             seconds=round(seconds, 3),
             frozen_unchanged=outcome.frozen_unchanged,
             diverged={str(seed): where for seed, where in outcome.diverged.items()},
             processes=list(outcome.processes),
         )
-        for state in folder.glob(".*.state"):
+        for state in self.states(point):
             state.unlink()
 
     def metrics(self, point: Point) -> dict[str, Any]:

@@ -13,15 +13,15 @@ import torch
 from omegaconf import DictConfig
 
 from provenzoo import __version__, fetch
-from provenzoo.errors import ZooError
-from provenzoo.pipeline import trackers
+from provenzoo.errors import UsageError, ZooError
+from provenzoo.pipeline import lengths, trackers
 from provenzoo.pipeline.claims import Table, judge
 from provenzoo.pipeline.folder import RunFolder
 from provenzoo.pipeline.plan import Plan, prepare
 from provenzoo.pipeline.points import Point
 from provenzoo.pipeline.seeds import median_seed
 from provenzoo.plain import canonical, write_json
-from provenzoo.stages.work import Outcome, Rehearsed, State, Stopped, Work
+from provenzoo.stages.work import Ground, Outcome, Rehearsed, State, Stopped, Work
 from provenzoo.training import parallel, runtime
 
 T = TypeVar("T")
@@ -66,29 +66,37 @@ def run(
     *,
     out: str | Path | None = None,
     fresh: bool = False,
+    new_length: bool = False,
 ) -> Run:
     """Run a recipe (a name, a YAML file or a composed config) and judge its claims.
 
     What is complete and unchanged in the run folder is skipped, and an interrupted stage goes on from its last saved
-    step. The folder is `runs/<recipe>/<id>` below the working directory, or `out`.
+    step. The folder is `runs/<recipe>/<id>` below the working directory, or `out`. Where it has an unfinished training
+    of another number of steps or epochs, that is refused, and with `new_length` gone on from, as run.json then tells.
 
     Started by torchrun or accelerate, the processes are one run (training/parallel.py): each calls this and gets the
     same record; the first alone reads and writes the folder.
     """
+    if fresh and new_length:
+        raise UsageError("--fresh drops what --new-length goes on from; give one of them")
     data, plan = prepare(recipe, overrides)
     trackers.check(plan.recipe.trackers)
     device = runtime.resolve_device(plan.recipe.device)
     folder = RunFolder(Path(out) if out else Path("runs") / plan.recipe.recipe / plan.id)
     with parallel.joined(device):
         if parallel.leads():
-            return _lead(data, plan, folder, device, fresh)
+            return _lead(data, plan, folder, device, fresh, new_length)
         with runtime.threads(plan.recipe.threads), runtime.deterministic(device):
             return Run(folder.path, _follow(plan, folder, device))
 
 
-def _lead(data: dict[str, Any], plan: Plan, folder: RunFolder, device: torch.device, fresh: bool) -> Run:
+def _lead(
+    data: dict[str, Any], plan: Plan, folder: RunFolder, device: torch.device, fresh: bool, new_length: bool
+) -> Run:
     folder.check(plan.recipe.recipe)
-    _rehearse(plan.points if fresh else _pending(plan, folder), plan, folder)
+    if not fresh:
+        lengths.check(folder, plan.points, new_length)
+    _rehearse(plan.points if fresh else _pending(plan, folder), plan, folder, device)
     with folder.locked(), runtime.threads(plan.recipe.threads), runtime.deterministic(device):
         folder.check(plan.recipe.recipe)
         if fresh:
@@ -131,7 +139,7 @@ def _pending(plan: Plan, folder: RunFolder) -> tuple[Point, ...]:
     return tuple(point for point in plan.points if not folder.complete(point))
 
 
-def _rehearse(points: Iterable[Point], plan: Plan, folder: RunFolder) -> None:
+def _rehearse(points: Iterable[Point], plan: Plan, folder: RunFolder, device: torch.device) -> None:
     """Build what the points will build, so that what does not fit is found before any of them runs."""
     known: dict[str, Rehearsed | None] = {}
     same: dict[str, Rehearsed | None] = {}
@@ -143,7 +151,7 @@ def _rehearse(points: Iterable[Point], plan: Plan, folder: RunFolder) -> None:
             origin = known[reference] if reference else None
             node = canonical({**point.node, "from": id(origin)})
             if node not in same:
-                same[node] = point.kind.rehearse(point.settings, point.seeds[0], origin)
+                same[node] = point.kind.rehearse(point.settings, Ground(point.seeds, device), origin)
         except ZooError as error:
             raise type(error)(f"{point.name}: {error}") from None
         known[point.name] = same[node]
@@ -350,6 +358,8 @@ def _stage_entry(plan: Plan, folder: RunFolder, point: Point, table: Table | Non
         "status": record.get("status", "waiting"),
         "seconds": record.get("seconds"),
         "inputs_digest": point.digest,
+        "precision": getattr(point.settings, "precision", None),
+        "lengths": record.get("lengths", {}),
         "frozen_unchanged": record.get("frozen_unchanged"),
         "diverged": record.get("diverged", {}),
         "processes": record.get("processes", [1]),

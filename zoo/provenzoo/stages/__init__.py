@@ -6,7 +6,7 @@ from typing import Any
 
 from provenzoo.settings import Settings
 from provenzoo.stages import evaluate, train, training_settings
-from provenzoo.stages.work import Outcome, Rehearsed, Work
+from provenzoo.stages.work import Ground, Outcome, Rehearsed, Work
 
 Expected = Iterable[tuple[str, str, int | None]]
 """(set, metric, step) of each number that a stage will give."""
@@ -35,7 +35,7 @@ class Stage:
     settings: type[Settings]
     check: Callable[[Any, str], None]
     expected: Callable[[Any, set[int]], Expected]
-    rehearse: Callable[[Any, int, Rehearsed | None], Rehearsed | None]
+    rehearse: Callable[[Any, Ground, Rehearsed | None], Rehearsed | None]
     run: Callable[[Any, Work], Outcome]
     trains: bool
     together: Together | None = None

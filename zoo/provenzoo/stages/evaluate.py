@@ -11,7 +11,7 @@ from provenzoo.errors import ZooError
 from provenzoo.metrics.measure import Measure, is_vector, loss_function, metric_functions
 from provenzoo.models.load import check_adaptable, restore
 from provenzoo.settings import Settings
-from provenzoo.stages.work import Measured, Outcome, Rehearsed, Work, data_for, has_parent, leave_if_told
+from provenzoo.stages.work import Ground, Measured, Outcome, Rehearsed, Work, data_for, has_parent, leave_if_told
 
 
 class SetNode(Settings):
@@ -60,8 +60,9 @@ def expected(settings: Evaluate, mentioned: set[int]) -> list[tuple[str, str, in
     return [(label, metric, None) for label in settings.sets for metric in scalars]
 
 
-def rehearse(settings: Evaluate, seed: int, origin: Rehearsed | None) -> None:
+def rehearse(settings: Evaluate, ground: Ground, origin: Rehearsed | None) -> None:
     """Build every set and, where nothing was trained, the model for it; what does not fit is an error."""
+    seed = ground.seeds[0]
     for label, node in settings.sets.items():
         if has_parent(node.data):
             continue

@@ -16,10 +16,11 @@ from provenzoo.metrics.measure import Measure, Value, loss_function, metric_func
 from provenzoo.models.base import members, model_groups, model_split, named_tensors
 from provenzoo.models.split import merged_state, split_fused, split_state
 from provenzoo.stages.evaluate import check_shapes
+from provenzoo.stages.other_length import Change, Length, change, up_to
 from provenzoo.stages.training_settings import Finetune, Pretrain, Train, log_interval, logged_steps
-from provenzoo.stages.work import Measured, Outcome, Rehearsed, Stopped, Work, data_for, has_parent
+from provenzoo.stages.work import Ground, Measured, Outcome, Rehearsed, Stopped, Work, data_for, has_parent
 from provenzoo.training import optim as optimisers
-from provenzoo.training import parallel, population
+from provenzoo.training import parallel, population, runtime
 from provenzoo.training.feed import Repeated, make_feed
 from provenzoo.training.frozen import Still
 from provenzoo.training.loop import Result, freeze
@@ -30,16 +31,19 @@ from provenzoo.training.state import State
 # --- before it runs -----------------------------------------------------------------------------------------------
 
 
-def rehearse(settings: Pretrain | Finetune, seed: int, origin: Rehearsed | None) -> Rehearsed | None:
+def rehearse(settings: Pretrain | Finetune, ground: Ground, origin: Rehearsed | None) -> Rehearsed | None:
     """Build data, model and optimiser of one seed; what does not fit, or a group that is not there, is an error."""
     if has_parent(settings.data):
         return None
+    seed = ground.seeds[0]
     node = data_for(settings.data, origin.data if origin else None)
     data = components.check("datasets", node, "data").build(seed=seed)
     bound = components.check("models", settings.model, "model")
     filled = bound.fill(data.shapes)
     model = bound.build(seed=seed, **filled)
     state = {name: tensor.to("meta") for name, tensor in merged_state(model).items()}
+    stacked = len(ground.seeds) > 1 and _pays_at_once(model, settings)
+    settings.execution.check(model, ground.device, stacked)
     split_where_named(model, settings)
     if isinstance(settings, Finetune):
         _kept_from(model, origin.state if origin else state, settings.reset)
@@ -83,6 +87,10 @@ class Trained:
     frozen_unchanged: bool | None
     diverged: dict[str, Any] | None
     processes: tuple[int, ...]
+    skipped: int
+    """Steps that fp16 left out."""
+    lengths: list[Change]
+    """Where it went on under another number of steps."""
 
 
 def train(settings: Pretrain | Finetune, work: Work) -> Outcome:
@@ -147,7 +155,7 @@ class _Stage:
     def trains_at_once(self) -> bool:
         """Whether replicas train at once."""
         model, _ = self.fresh(self.work.seeds[0])
-        return at_once_pays(type(model), sum(p.numel() for p in model.parameters()), self.settings.batch)
+        return _pays_at_once(model, self.settings)
 
     def groups_of_seeds(self) -> list[list[int]]:
         """Which seeds train at once."""
@@ -181,6 +189,8 @@ class _Stage:
             "seeds": list(self.work.seeds),
             "reset": self.reset,
             "frozen": self.freeze,
+            **self.settings.execution.plain(),
+            **self._told(trained),
         }
         series = {"train-loss": torch.stack([t.losses for t in trained])}
         for prefix, part in (("tensors", "named"), ("tensors@0", "named_at_start"), ("structure", "structure")):
@@ -198,6 +208,15 @@ class _Stage:
             processes=tuple(dict.fromkeys(count for t in trained for count in t.processes)),
         )
 
+    def _told(self, trained: list[Trained]) -> dict[str, dict[str, Any]]:
+        """What of each seed's training was not as the settings have it; nothing where there is nothing to tell."""
+        by_seed = dict(zip(map(str, self.work.seeds), trained, strict=True))
+        told = {
+            "lengths": {seed: [change._asdict() for change in t.lengths] for seed, t in by_seed.items() if t.lengths},
+            "skipped_steps": {seed: t.skipped for seed, t in by_seed.items() if t.skipped},
+        }
+        return {name: seeds for name, seeds in told.items() if seeds}
+
     def _measured(self, label: str, data: dict[str, Any], trained: list[Trained]) -> Measured:
         """The numbers of one set at the end."""
         return Measured(
@@ -210,6 +229,10 @@ class _Stage:
             dtype=self.settings.dtype,
             seeds=self.work.seeds,
         )
+
+
+def _pays_at_once(model: nn.Module, settings: Train) -> bool:
+    return at_once_pays(type(model), sum(p.numel() for p in model.parameters()), settings.batch)
 
 
 def _at(label: str, metric: str) -> str:
@@ -258,6 +281,8 @@ class _Group:
         feed = make_feed([d.train for d in self.datasets], seeds, settings.batch, device, stage.dtype)
         self.feed = Repeated(feed, self.times) if self.rates else feed
         self.steps = settings.steps or self.feed.steps(settings.epochs or 0)
+        self.length = Length(self.steps, log_interval(self.steps, settings.log_every))
+        self.lengths: list[Change] = []
         self.judged = [{"": data} | stage.build_sets(seed) for data, seed in zip(self.datasets, seeds, strict=True)]
         functions = metric_functions(settings.metrics, loss_function(stage.loss_name))
         self.measures = [
@@ -282,9 +307,10 @@ class _Group:
             self.steps,
             rates=self.rates,
             accumulate=settings.accumulate,
+            execution=settings.execution,
             gradient=self._population() if getattr(settings, "population", False) else None,
             frozen=self.still.parameters,
-            log_every=log_interval(self.steps, settings.log_every),
+            log_every=self.length.log_every,
             measure=self._measure,
             watch=self._watch,
             save=self._save if parallel.leads() else None,
@@ -322,14 +348,19 @@ class _Group:
 
     def _save(self, state: State) -> None:
         tensors, numbers = state.plain()
-        self.stage.work.save(self.key, (tensors, {**numbers, "logged": self.logged}))
+        more = {"logged": self.logged, "length": self.length, "lengths": self.lengths}
+        self.stage.work.save(self.key, (tensors, numbers | more))
 
     def _kept(self) -> State | None:
         kept = self.stage.work.load(self.key)
         if kept is None:
             return None
         tensors, numbers = kept
-        self.logged = numbers["logged"]
+        self.lengths = [Change(*each) for each in numbers.get("lengths", [])]
+        if found := change(numbers["step"], Length(*numbers.get("length", self.length)), self.length):
+            runtime.say(f"{self.stage.work.name}: {found}")
+            self.lengths.append(found)
+        self.logged = up_to(numbers["step"], self.length, numbers["logged"])
         return State.of(tensors, numbers)
 
     def _trained(self, index: int, model: nn.Module, result: Result) -> Trained:
@@ -347,6 +378,8 @@ class _Group:
             frozen_unchanged=self.still.unchanged() if self.stage.freeze else None,
             diverged=at._asdict() if at else None,
             processes=result.processes,
+            skipped=result.skipped,
+            lengths=self.lengths,
         )
 
 

@@ -13,7 +13,9 @@ from provenzoo.plain import did_you_mean
 from provenzoo.settings import Settings
 from provenzoo.stages.evaluate import SetNode
 from provenzoo.training import population
+from provenzoo.training.execution import Execution
 from provenzoo.training.optim import Optim
+from provenzoo.training.precision import PrecisionName
 
 Positive = Annotated[int, Field(ge=1, le=10**9)]
 
@@ -35,6 +37,17 @@ class Train(Settings):
     BatchNorm's statistics, however, are those of a micro-batch, and its running ones move once for each.
     """
     dtype: Literal["float32", "float64"] = "float32"
+    precision: PrecisionName = "float32"
+    """That of the passes forward and backward; weights, losses and what is measured stay float32."""
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The decay of an exponential moving average of the weights (buffers are copied).
+
+    The averages are what is measured, saved as the checkpoint and so evaluated; the losses are those of the weights.
+    """
+    compile: bool = False
+    """torch.compile in the steps alone; the checkpoint's names and what is measured are those without it."""
+    channels_last: bool = False
+    """Convolutions over images as `[B, H, W, C]` in memory, in the steps alone."""
     metrics: Annotated[list[str], Field(min_length=1)]
     log_every: Positive | None = None
     """Steps between two measurements on the held-out split; by default a tenth of the stage."""
@@ -48,7 +61,16 @@ class Train(Settings):
             raise ValueError("either `steps` or `epochs` is needed, not both")
         if self.accumulate > self.batch:
             raise ValueError(f"`accumulate` ({self.accumulate}) is more than `batch` ({self.batch}); give at most that")
+        if self.precision != "float32" and self.dtype != "float32":
+            raise ValueError(
+                f"`precision: {self.precision}` is of float32, not of `dtype: {self.dtype}`; give one alone"
+            )
         return self
+
+    @property
+    def execution(self) -> Execution:
+        """How the steps are computed."""
+        return Execution(self.precision, self.ema, self.compile, self.channels_last)
 
 
 class Pretrain(Train):
@@ -79,6 +101,8 @@ def check(settings: Train, where: str) -> None:
     if getattr(settings, "population", False):
         if settings.accumulate > 1:
             raise UsageError(f"{where}.accumulate: `population: true` has no batches to split; leave it out")
+        if settings.compile:
+            raise UsageError(f"{where}.compile: `population: true` has no forward pass to compile; leave it out")
         population.check(settings, where)
     for name in settings.metrics:
         if name != "loss":
@@ -124,8 +148,8 @@ def logged_steps(steps: int, log_every: int | None) -> list[int]:
 def alike(settings: Train) -> Train | None:
     """What settings have in common with those that may train at once with them, which is all but the learning rate.
 
-    None where the rate is more than a factor of a step.
+    None where the rate is more than a factor of a step, or where replicas cannot be stacked.
     """
-    if not settings.optim.rate_is_a_factor:
+    if not settings.optim.rate_is_a_factor or settings.precision == "fp16" or settings.channels_last:
         return None
     return settings.model_copy(update={"optim": settings.optim.model_copy(update={"lr": 1.0})})

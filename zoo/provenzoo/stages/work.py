@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -56,6 +56,13 @@ def data_for(node: dict[str, Any], trained: Mapping[str, Any] | None) -> dict[st
 
 class Stopped(Exception):
     """The stage left because it was told to; what it had to save is saved."""
+
+
+class Ground(NamedTuple):
+    """What a stage will run on."""
+
+    seeds: tuple[int, ...]
+    device: torch.device
 
 
 @dataclass(frozen=True, eq=False)

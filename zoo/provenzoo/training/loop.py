@@ -12,9 +12,12 @@ from provenzoo.errors import ZooError
 from provenzoo.models.split import load_merged, merged_state
 from provenzoo.training import optim as optimisers
 from provenzoo.training import parallel
+from provenzoo.training.averages import Averages
 from provenzoo.training.batchnorm import OverAllRows
+from provenzoo.training.execution import PLAIN, Execution
 from provenzoo.training.feed import AnyFeed
 from provenzoo.training.optim import Optim
+from provenzoo.training.precision import Precision
 from provenzoo.training.replicas import Replicas
 from provenzoo.training.runtime import Every, Progress, say
 from provenzoo.training.state import Divergence, State
@@ -38,6 +41,8 @@ class Result:
     stopped: bool = False
     processes: tuple[int, ...] = (1,)
     """How many processes trained, and again where that changed on the way."""
+    skipped: int = 0
+    """Steps that fp16 left out, since their gradients were not finite."""
 
 
 def train(
@@ -49,6 +54,7 @@ def train(
     *,
     rates: Sequence[float] | None = None,
     accumulate: int = 1,
+    execution: Execution = PLAIN,
     gradient: Callable[[nn.Module], Tensor] | None = None,
     frozen: Iterable[str] = (),
     log_every: int | None = None,
@@ -60,10 +66,12 @@ def train(
     stop: Callable[[], bool] = lambda: False,
     progress: Progress | None = None,
 ) -> Result:
-    """Train the replicas in place.
+    """Train the replicas in place; with `execution.ema` they have the averages of their weights in the end.
 
     `rates` gives stacked replicas a learning rate each, in the place of `optim.lr`, where `optim.rate_is_a_factor`.
     `accumulate` is the number of micro-batches that a batch is split into, the last of them maybe smaller.
+    `execution` says how steps are computed and whether weights are averaged. What is measured is float32 (or float64)
+    whatever it says, and the averages where there are any.
     `gradient` sets the parameters' gradients and gives the losses `[...]`, in the place of feed and loss.
     `frozen` parameters, by name, stay as they are. `measure(step)` is called in eval mode, without gradients,
     at step 0, every `log_every` steps and at the end. `save` is given the state every `save_seconds`, when
@@ -79,14 +87,22 @@ def train(
     """
     freeze(replicas.module, frozen)
     parallel.same_start(replicas.module)
-    training = _Training(replicas, feed, loss, optim, steps, rates, gradient, accumulate)
+    training = _Training(replicas, feed, loss, optim, steps, rates, gradient, accumulate, execution)
     if resume:
         training.restore(resume)
-    with _own_draws(replicas.device), progress or contextlib.nullcontext(), training.norms:
+    with (
+        _own_draws(replicas.device),
+        training.precision.set(),
+        training.norms,
+        progress or contextlib.nullcontext(),
+    ):
         stopped = _run(
             training, log_every or steps, measure or (lambda _: None), watch, save, save_seconds, stop, progress
         )
-    return Result(training.losses.cpu(), training.diverged, stopped, training.processes)
+    training.leave()
+    return Result(
+        training.losses.cpu(), training.diverged, stopped, training.processes, skipped=training.precision.skipped
+    )
 
 
 def _run(
@@ -142,15 +158,21 @@ class _Training:
         steps: int,
         rates: Sequence[float] | None,
         gradient: Callable[[nn.Module], Tensor] | None,
-        accumulate: int = 1,
+        accumulate: int,
+        execution: Execution,
     ) -> None:
         self.replicas, self.module, self.feed, self.loss = replicas, replicas.module, feed, loss
         self.gradient = gradient or self._backward
         self.rates = None if rates is None else torch.tensor(rates, device=replicas.device)
         self.optim = optim if rates is None else optim.model_copy(update={"lr": 1.0})
         self.steps, self.done, self.accumulate = steps, 0, accumulate
+        execution.check(self.module, replicas.device, replicas.stacked)
+        self.execution, self.precision = execution, Precision(execution.precision, replicas.device)
+        execution.lay_out(self.module)
+        self.forward = execution.forward(self.module)
         self.optimiser = optimisers.build(self.optim, self.module, replicas.stacked)
         self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        self.averages = Averages(execution.ema, self.module, self.parameters) if execution.ema else None
         self.losses = torch.full((len(replicas), steps), torch.nan, device=replicas.device)
         self.diverged: dict[int, Divergence] = {}
         self.processes: tuple[int, ...] = (parallel.world(),)
@@ -171,6 +193,7 @@ class _Training:
     def advance(self) -> None:
         """One step of the optimiser."""
         value = self.gradient(self.module)
+        self.precision.unscale(self.optimiser)
         if self.optim.own.normalised:
             optimisers.normalise_gradients(self.parameters, self.replicas.stacked)
         if self.optim.clip:
@@ -181,7 +204,9 @@ class _Training:
         if factor != self._factor:
             optimisers.set_factor(self.optimiser, factor)
             self._factor = factor
-        self.optimiser.step()
+        self.precision.step(self.optimiser)
+        if self.averages:
+            self.averages.update()
         self._pending.append(value.detach())
         self.done += 1
 
@@ -192,7 +217,7 @@ class _Training:
             parameter.grad = None
         if self.accumulate == 1 and parallel.world() == 1:
             value = self.loss(self._outputs(inputs), targets)
-            value.backward(torch.ones_like(value) if self.replicas.stacked else None)
+            self.precision.scaled(value).backward(torch.ones_like(value) if self.replicas.stacked else None)
             return value
         return self._in_parts(inputs, targets)
 
@@ -213,7 +238,7 @@ class _Training:
         for number, (x, y) in enumerate(zip(*own, strict=True)):
             outputs = self._outputs(x, first=number == 0)
             value = self.loss(outputs, y) * (x.shape[axis] / size if part else 0.0)
-            value.backward(torch.ones_like(value) if self.replicas.stacked else None)
+            self.precision.scaled(value).backward(torch.ones_like(value) if self.replicas.stacked else None)
             total = value.detach() if number == 0 else total + value.detach()
             if not self._is_mean:
                 seen.append(outputs.detach())
@@ -230,10 +255,10 @@ class _Training:
         Whether it draws is seen in the first step: seeding torch each time would slow a tiny model.
         """
         if self._draws is False or not first:
-            return self.module(inputs)
+            return self.precision.outputs(self.forward, inputs)
         torch.manual_seed(derive(self.replicas.seeds[0], "step", self.done, *parallel.own_number()))
         before = None if self._draws else _generator_states(inputs.device)
-        outputs = self.module(inputs)
+        outputs = self.precision.outputs(self.forward, inputs)
         if before is not None:
             self._draws = not all(map(torch.equal, before, _generator_states(inputs.device)))
         if self._draws and self.replicas.stacked:
@@ -241,11 +266,18 @@ class _Training:
         return outputs
 
     def measured(self, measure: Callable[[int], None]) -> None:
-        """Measure in eval mode, and go back to training."""
+        """Measure what would be saved, in eval mode, and go back to training."""
         self.module.eval()
-        with torch.no_grad():
+        averaged = self.averages.in_place() if self.averages else contextlib.nullcontext()
+        with torch.no_grad(), averaged, self.execution.as_saved(self.module):
             measure(self.done)
         set_mode(self.module)
+
+    def leave(self) -> None:
+        """Leave the model as it is to be saved."""
+        if self.averages:
+            self.averages.swap()
+        self.execution.put_back(self.module)
 
     def last_loss(self) -> float:
         """The mean loss of the last step."""
@@ -259,6 +291,7 @@ class _Training:
 
     def check(self) -> None:
         """Note the replicas that are not finite: by their losses, and at the end by their parameters too."""
+        self.precision.check()
         self._flush()
         going = [r for r in range(len(self.replicas)) if r not in self.diverged]
         finite = self.losses[going, self._checked : self.done].isfinite()
@@ -286,13 +319,18 @@ class _Training:
             losses=self.losses[:, : self.done].to("cpu", copy=True),
             diverged=dict(self.diverged),
             processes=self.processes,
+            precision=self.precision.state(),
+            average=_copies(self.averages.state()) if self.averages else {},
         )
 
     def restore(self, state: State) -> None:
         """Go on from a state."""
+        if self.averages:
+            self.averages.restore(state.average)
         load_merged(self.module, state.model)
         optimisers.restore_optimiser(self.optimiser, self.module, state.optimiser)
         self.losses[:, : state.step] = state.losses.to(self.losses.device)
+        self.precision.restore(state.precision)
         self.done, self.diverged = state.step, dict(state.diverged)
         if state.processes[-1] != parallel.world():
             if parallel.leads():
@@ -337,7 +375,8 @@ def set_mode(model: nn.Module) -> None:
 
 
 def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+    whole = {"copy": True, "memory_format": torch.contiguous_format}
+    return {name: tensor.detach().to("cpu", **whole) for name, tensor in tensors.items()}
 
 
 @contextlib.contextmanager

@@ -280,10 +280,17 @@ def optimiser_state(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Put back what `optimiser_state` gave, on the parameters' device."""
+    """Put back what `optimiser_state` gave, on the parameters' device and in their layout, which fused kernels need."""
     parameters = dict(model.named_parameters())
     optimiser.state.clear()
     for key, value in state.items():
         what, _, name = key.partition("/")
         parameter = parameters[name]
-        optimiser.state[parameter][what] = value.to(parameter.device, copy=True)
+        optimiser.state[parameter][what] = _placed_like(parameter, value)
+
+
+def _placed_like(parameter: Tensor, value: Tensor) -> Tensor:
+    """A copy of a value on the parameter's device; of its shape, in its layout too."""
+    if value.shape != parameter.shape:
+        return value.to(parameter.device, copy=True)
+    return torch.empty_like(parameter, dtype=value.dtype).copy_(value)

@@ -36,13 +36,23 @@ class State:
     losses: Tensor
     diverged: dict[int, Divergence] = field(default_factory=dict)
     processes: tuple[int, ...] = (1,)
+    precision: dict[str, float] = field(default_factory=dict)
+    """The scale of a loss in fp16, and what belongs to it."""
+    average: dict[str, Tensor] = field(default_factory=dict)
+    """A state dict like `model` with the moving averages of what trains; empty where there are none."""
 
     def plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors by name and data for JSON, which `of` takes."""
         tensors = {f"model/{name}": tensor for name, tensor in self.model.items()}
         tensors |= {f"optimiser/{name}": tensor for name, tensor in self.optimiser.items()}
+        tensors |= {f"average/{name}": tensor for name, tensor in self.average.items()}
         diverged = {str(r): list(where) for r, where in self.diverged.items()}
-        numbers = {"step": self.step, "diverged": diverged, "processes": list(self.processes)}
+        numbers = {
+            "step": self.step,
+            "diverged": diverged,
+            "processes": list(self.processes),
+            "precision": self.precision,
+        }
         return tensors | {"losses": self.losses}, numbers
 
     @classmethod
@@ -55,6 +65,8 @@ class State:
             losses=tensors["losses"],
             diverged={int(r): Divergence(*where) for r, where in data["diverged"].items()},
             processes=tuple(data.get("processes", (1,))),
+            precision=data.get("precision", {}),
+            average=_below(tensors, "average/"),
         )
 
     def to_file(self, path: Path) -> None:
