@@ -73,7 +73,9 @@ PLAIN = Execution()
 
 
 def _compiled(model: nn.Module) -> Forward:
-    """The model by torch.compile, a graph for each batch size: one for all sizes would have other bits when resumed.
+    """The model by torch.compile, a graph for each batch size.
+
+    One that is for all sizes is made only once a second one was seen, so that a resumed training might have other bits.
 
     What was compiled for an earlier training goes first: dynamo counts versions by code, not by model, and after eight
     it runs the rest as it stands.
