@@ -1,9 +1,11 @@
 """Checkpoints by name and folder: found, checked, built; what is damaged or does not fit is named."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -104,6 +106,68 @@ def test_a_relative_folder_is_the_callers(folder: Path, monkeypatch: pytest.Monk
 def test_only_what_the_model_declares_adaptable_can_change(folder: Path) -> None:
     with pytest.raises(ZooError, match="'hidden' cannot change after training; mlp can adapt: num_classes"):
         provenzoo.load(str(folder), hidden=6)
+
+
+def test_a_path_is_a_name_too_and_what_is_neither_is_told(folder: Path) -> None:
+    assert provenzoo.load(folder).provenance["reference"] == str(folder)
+    for name in (None, 7, b"x", ["a"], "a\nb", "local:a\0b", ""):
+        with pytest.raises(UsageError, match="no checkpoint") as caught:
+            provenzoo.load(name)  # pyright: ignore[reportArgumentType]
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ZooError, match=r"aaa\.\.\.aaa.*: cannot be read \(File name too long\)"):
+        provenzoo.load("local:" + "a" * 5000)
+
+
+@pytest.mark.parametrize("seed", [True, False, 1.0, "1", [0], -1, 10**30])
+def test_a_seed_that_is_no_whole_number_is_refused(folder: Path, seed: object) -> None:
+    with pytest.raises(UsageError, match="it has 0, 1"):
+        provenzoo.load(folder, seed=seed)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_seed_may_be_numpys(folder: Path) -> None:
+    seed = provenzoo.load(folder, seed=np.arange(2)[1]).provenance["seed"]
+    assert seed == 1 and type(seed) is int
+
+
+def test_a_published_folder_that_lost_its_weights_is_no_run(folder: Path) -> None:
+    write_json(folder / "run.json", {"stages": []})
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ZooError, match=r"made: no checkpoint there \(no model.safetensors\)"):
+        provenzoo.load(folder)
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.bool, torch.complex64])
+def test_weights_of_another_kind_of_number_are_refused(folder: Path, kind: torch.dtype) -> None:
+    tensors = {name: tensor.to(kind) for name, tensor in checkpoint.load(folder / "model.safetensors")[0].items()}
+    checkpoint.save(folder / "model.safetensors", tensors)
+    change(folder, digest=checkpoint.digest(tensors))
+    with pytest.raises(ZooError, match=r"of another kind of number: body\.0\.weight .*, not float32"):
+        provenzoo.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("filled", "says"),
+    [
+        ({"features": 4, "num_classes": 3, "builder": 1}, "no argument 'builder'"),
+        ({"features": 4, "num_classes": 3, "seed": 1}, "no argument 'seed'"),
+        ({"features": "4", "num_classes": 3}, "features: must be a whole number"),
+        ({"features": -4, "num_classes": 3}, "features: must be greater than or equal to 1"),
+        ({"features": [4], "num_classes": 3}, "features: must be a whole number"),
+    ],
+)
+def test_what_the_data_filled_in_is_checked_like_what_was_written(folder: Path, filled: dict, says: str) -> None:
+    change(folder, filled=filled)
+    with pytest.raises(ZooError, match=says):
+        provenzoo.load(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_file_that_is_no_regular_one_is_not_read(folder: Path, name: str, kind: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name) if kind == "pipe" else (folder / name).symlink_to("/dev/zero")
+    with pytest.raises(ZooError, match=r"is no regular file|no checkpoint there"):
+        provenzoo.load(folder)
 
 
 def test_a_seed_or_a_folder_that_is_not_there_is_named(folder: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from provenzoo import registry, remote
 from provenzoo.errors import UsageError, ZooError
-from provenzoo.plain import did_you_mean, read_yaml
+from provenzoo.plain import did_you_mean, read_yaml, shortened
 from provenzoo.untrusted import check_config, read_json, safe_name
 
 if TYPE_CHECKING:
@@ -100,15 +100,21 @@ def is_registered(reference: str) -> bool:
 
 def place(reference: str) -> Place:
     """Where the checkpoint of a reference is. Of the Hub's, the revision is resolved and nothing else fetched."""
+    if not isinstance(reference, str) or not reference.isprintable():
+        raise UsageError(f"{reference!r} is no checkpoint's name; give model.tag, hf:user/repo or a folder")
     if reference.startswith("hf:"):
         hub = remote.Reference.parse(reference)
         return Place(reference, hub=hub, revision=remote.commit(hub))
     if is_registered(reference):
         return _registered(reference)
     path = Path(reference.removeprefix("local:"))
-    if (path / WEIGHTS).is_file():
-        return Place(reference, path)
-    if (path / "run.json").is_file():
+    try:
+        if (path / WEIGHTS).is_file():
+            return Place(reference, path)
+        is_run = (path / "run.json").is_file() and (path / "config.yaml").is_file()
+    except OSError as error:
+        raise ZooError(f"{shortened(str(path))}: cannot be read ({error.strerror})") from None
+    if is_run:
         return Place(reference, _published_stage(path))
     if reference.startswith("local:") or os.sep in reference:
         raise ZooError(f"{path}: no checkpoint there (no {WEIGHTS}) and no run (no run.json)")

@@ -38,6 +38,8 @@ def check_size(name: str, size: int | None, where: str) -> None:
 def read_json(file: Path) -> Any:
     """The plain data of a JSON file; one that is too large, too deep or not finite is an error."""
     try:
+        if file.exists() and not file.is_file():
+            raise ZooError(f"{file}: is no regular file")
         check_size(file.name, file.stat().st_size, str(file.parent))
         data = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:

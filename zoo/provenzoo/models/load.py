@@ -1,7 +1,9 @@
 """The module that a checkpoint holds: built from its config, filled strictly with its tensors."""
 
+import operator
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,12 +14,13 @@ from provenzoo.models.base import trait
 from provenzoo.models.build import build_drawn, build_empty, build_filled
 from provenzoo.models.refit import refit
 from provenzoo.models.split import load_merged, merged_state
+from provenzoo.settings import bind
 from provenzoo.untrusted import read_json
 
 _TOLD = ("recipe", "stage", "paper", "model", "data", "digest", "version")
 
 
-def load(name: str, *, seed: int | None = None, **adapt: Any) -> nn.Module:
+def load(name: str | Path, *, seed: int | None = None, **adapt: Any) -> nn.Module:
     """The trained model of a checkpoint, in eval mode, on the CPU, with the types of number that it was saved with.
 
     `name` is a registered name, `hf:user/repo[@revision]`, `local:DIR` or a folder; of timm's repositories and folders
@@ -26,7 +29,7 @@ def load(name: str, *, seed: int | None = None, **adapt: Any) -> nn.Module:
     arguments that the model declares adaptable; `num_classes` draws a head anew, `image_size` resizes encodings.
     `.provenance` of the module tells where it comes from and, as `anew` and `resized`, what is not the checkpoint's.
     """
-    place = fetch.place(name)
+    place = fetch.place(str(name) if isinstance(name, Path) else name)
     if _is_timm(place):
         from provenzoo.models.foreign import load_timm
 
@@ -35,7 +38,7 @@ def load(name: str, *, seed: int | None = None, **adapt: Any) -> nn.Module:
     seed = _seed(place, found.config, seed)
     model, told = _adapted(found, seed, adapt) if adapt else (restore(found, seed), {})
     pinned = {"revision": found.revision} if found.revision else {}
-    told = {"reference": name, **pinned, "seed": seed} | {k: found.config.get(k) for k in _TOLD} | told
+    told = {"reference": place.reference, **pinned, "seed": seed} | {k: found.config.get(k) for k in _TOLD} | told
     model.provenance = told  # pyright: ignore[reportArgumentType]
     return model.eval()
 
@@ -49,9 +52,10 @@ def _is_timm(place: fetch.Place) -> bool:
 def _seed(place: fetch.Place, config: dict[str, Any], seed: int | None) -> int:
     """The seed to take: one that is there, or the default."""
     wanted = fetch.default_seed(place, config) if seed is None else seed
-    if wanted not in config["seeds"]:
+    whole = hasattr(wanted, "__index__") and not isinstance(wanted, bool)
+    if not whole or wanted not in config["seeds"]:
         raise UsageError(f"{place.reference}: no seed {wanted}; it has {', '.join(map(str, config['seeds']))}")
-    return wanted
+    return operator.index(wanted)
 
 
 def restore(found: fetch.Checkpoint, seed: int, node: dict[str, Any] | None = None) -> nn.Module:
@@ -71,7 +75,8 @@ def restore(found: fetch.Checkpoint, seed: int, node: dict[str, Any] | None = No
 def _arguments(
     bound: components.Bound, filled: Mapping[str, Any], wanted: Mapping[str, Any], seed: int
 ) -> dict[str, Any]:
-    return bound.arguments(seed=seed, **{key: value for key, value in filled.items() if key not in wanted})
+    given = bind(bound.builder, filled, bound.where, partial=True)
+    return bound.arguments(seed=seed, **{key: value for key, value in given.items() if key not in wanted})
 
 
 def _at(found: fetch.Checkpoint, error: ZooError) -> ZooError:
@@ -102,7 +107,11 @@ def filled_anew(
     builder: Any, args: Mapping[str, Any], state: Mapping[str, Tensor], seed: int, changed: list[str], where: str
 ) -> tuple[nn.Module, dict[str, Any]]:
     """A module of other sizes with all of a state that fits it; what was drawn anew or resized is told."""
-    fitted = refit(build_empty(builder, args, state, f"{where}: model"), state, changed)
+    empty = build_empty(builder, args, state, f"{where}: model")
+    try:
+        fitted = refit(empty, state, changed)
+    except RuntimeError as error:  # no memory for what is asked for
+        raise ZooError(f"{where}: cannot be resized ({str(error).partition(chr(10))[0][:160]})") from None
     model = build_drawn(builder, args, state, seed, f"{where}: model")
     own = {name: tensor for name, tensor in merged_state(model).items() if name in fitted.anew}
     load_merged(model, {**fitted.state, **own})

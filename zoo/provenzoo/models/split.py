@@ -104,14 +104,25 @@ def _check(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
         for name, tensor in expected.items()
         if name in state and state[name].shape != tensor.shape
     ]
+    kinds = [
+        f"{name} {_type(state[name])}, not {_type(tensor)}"
+        for name, tensor in expected.items()
+        if name in state and state[name].is_floating_point() != tensor.is_floating_point()
+    ]
     faults = {
         "missing": [name for name in expected if name not in state],
         "unknown": [name for name in state if name not in expected],
         "of another shape": shapes,
+        "of another kind of number": kinds,
     }
     if any(faults.values()):
         told = "; ".join(f"{fault}: {_few(names)}" for fault, names in faults.items() if names)
         raise ZooError(f"the weights do not fit the model: {told}")
+
+
+def _type(tensor: Tensor) -> str:
+    """The type of a tensor's numbers, such as float32."""
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _few(names: Iterable[str], most: int = 4) -> str:
