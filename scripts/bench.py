@@ -4,7 +4,8 @@
 
 A row's two sides take turns, ours and the other, five times after a first pass that is not counted; the row tells the
 medians. Time is CPU time (user and system) on one torch thread, so that a second process on the machine costs little,
-but a quiet machine is still needed: the two share caches. Exits with 3 where a bar is missed.
+but a quiet machine is still needed: the two share caches. Below the table on a terminal stands the least that a
+row has to do, where it was counted (benches/floors.py). Exits with 3 where a bar is missed.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from typing import cast
 os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 from benches import commands, hub, linear, patches, positional, students, training
+from benches.floors import FLOORS
 from benches.hub import HUB_ROWS, hub_server
 from benches.sweeps import ONCE
 from benches.timing import Row, Rows, medians
@@ -74,7 +76,11 @@ def show(rows: list[Row]) -> None:
     table = Table("row", "ours, s", "other, s", "ratio", "bar", "", title=machine())
     for line in cells:
         table.add_row(*line)
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    for row in rows:
+        if floor := FLOORS.get(row.name):
+            console.print(f"{row.name}: {floor}", style="dim")
 
 
 def main() -> int:

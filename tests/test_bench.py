@@ -1,10 +1,12 @@
 """The bench as a command; whether a bar holds is for a quiet machine to say."""
 
+import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 BENCH = Path(__file__).parents[1] / "scripts" / "bench.py"
@@ -30,12 +32,21 @@ def test_an_unknown_row_is_an_error_that_lists_the_rows():
     assert "no row has 'teleport'" in done.stderr and "our loop / bare loop" in done.stderr
 
 
-def test_the_gradients_by_hand_that_a_row_times_are_autograds():
-    sys.path.insert(0, str(BENCH.parent))
-    try:
-        from benches import patches
-    finally:
-        sys.path.pop(0)
+def test_floors_are_of_rows_that_there_are(parts):
+    listed = bench("--row", "teleport").stderr
+    names = [name for name in parts("floors").FLOORS if not name.startswith("sweep")]  # listed where Ray is
+    assert names and not [name for name in names if name not in listed]
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    """The bench's modules by name."""
+    monkeypatch.syspath_prepend(str(BENCH.parent))
+    return lambda name: importlib.import_module(f"benches.{name}")
+
+
+def test_the_gradients_by_hand_that_a_row_times_are_autograds(parts):
+    patches = parts("patches")
     model = patches.patch_attention(36)
     x, y = torch.randn(64, 36, 36), torch.randn(64).sign()
     model.attention.data += 0.3 * torch.randn(36, 36)

@@ -54,6 +54,6 @@ def vit_inference(image_size: int, batch: int) -> tuple[Side, Side]:
 ROWS: Rows = {
     "positional / vanilla ViT-Ti/16 at 224, training": (lambda: vit_training(224, 8), at_least(1.2)),
     "positional / vanilla ViT-Ti/16 at 224, inference": (lambda: vit_inference(224, 8), at_least(1.2)),
-    "positional / vanilla ViT-Ti/16 at 384, training": (lambda: vit_training(384, 4), at_least(None)),
-    "positional / vanilla ViT-Ti/16 at 384, inference": (lambda: vit_inference(384, 4), at_least(None)),
+    "positional / vanilla ViT-Ti/16 at 512, training": (lambda: vit_training(512, 2), at_least(None)),
+    "positional / vanilla ViT-Ti/16 at 512, inference": (lambda: vit_inference(512, 2), at_least(None)),
 }
