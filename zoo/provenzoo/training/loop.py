@@ -333,11 +333,10 @@ class _Training:
         self.precision.restore(state.precision)
         self.done, self.diverged = state.step, dict(state.diverged)
         if state.processes[-1] != parallel.world():
-            if parallel.leads():
-                say(
-                    f"{parallel.world()} processes go on from step {state.step} where {state.processes[-1]} trained: "
-                    "as exact, but the last bits of sums differ"
-                )
+            say(
+                f"{parallel.world()} processes go on from step {state.step} where {state.processes[-1]} trained: "
+                "as exact, but the last bits of sums differ"
+            )
             self.processes = (*state.processes, parallel.world())
         else:
             self.processes = state.processes

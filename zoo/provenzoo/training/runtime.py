@@ -19,6 +19,7 @@ from rich.console import Console
 
 from provenzoo.errors import UsageError
 from provenzoo.plain import did_you_mean
+from provenzoo.training import parallel
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -157,8 +158,9 @@ def _console() -> Console:
 
 
 def say(text: str) -> None:
-    """A line for the reader, on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    """A line for the reader, on standard error; of several processes the first says it."""
+    if parallel.leads():
+        print(text, file=sys.stderr, flush=True)
 
 
 class Progress:
