@@ -47,8 +47,11 @@ def bundle(run: Path, stage: str | None = None, seed: int | None = None, license
         raise ZooError(f"{run}: the run is {view.record['status']}; finish it with `provenzoo run` first")
     chosen = choose(view, stage)
     figures = {figure.path: _figure_name(view, figure.path) for figure in drawn(view)}
+    for file in (view.path / "run.json", *figures):
+        if not file.resolve().is_relative_to(view.path.resolve()):
+            raise ZooError(f"{file}: is a link out of the run; nothing was sent. Put the file itself there")
     names = ["config.json", "model.safetensors", "README.md", "run.json", "LICENSE", *sorted(figures.values())]
-    weights = _weights(chosen)
+    weights, _ = _as_written(chosen, "model.safetensors"), _as_written(chosen, "config.json")
     config, tensors = _checkpoint(view, chosen, seed, license)
     whole = config["digest"] == chosen.config["digest"] and config.get("layout") != "single"
     teachers, config = _teachers(view, config, license)
@@ -95,7 +98,7 @@ def _checkpoint(view: RunView, stage: StageView, seed: int | None, license: str)
     """
     config = dict(stage.config)
     tensors, _ = checkpoint.load(stage.path / "model.safetensors")
-    if seed is not None and seed not in config["seeds"]:
+    if seed is not None and (isinstance(seed, bool) or seed not in config["seeds"]):
         raise UsageError(f"{stage.name}: no seed {seed}; it has {', '.join(map(str, config['seeds']))}")
     sets = dict(_sets(view, stage))
     if seed is not None and len(config["seeds"]) > 1:
@@ -111,11 +114,16 @@ def _checkpoint(view: RunView, stage: StageView, seed: int | None, license: str)
     return config, tensors
 
 
-def _weights(stage: StageView) -> CommitOperationAdd:
-    """A stage's weights; an error where they are not, byte for byte, those that the run wrote."""
-    file = CommitOperationAdd("model.safetensors", stage.path / "model.safetensors")
-    if file.upload_info.sha256.hex() != read_json(stage.path / "stage.json")["files"]["model.safetensors"]:
-        raise ZooError(f"{stage.path}: not the weights that were saved; `provenzoo run` makes them again")
+def _as_written(stage: StageView, name: str) -> CommitOperationAdd:
+    """A file of a stage; an error where it is not, byte for byte, the one that the run wrote."""
+    written = read_json(stage.path / "stage.json")
+    known = written.get("files") if isinstance(written, dict) else None
+    path = stage.path / name
+    if not isinstance(known, dict) or not path.is_file():
+        raise ZooError(f"{path}: is not there as the run left it; `provenzoo run` makes the stage again")
+    file = CommitOperationAdd(name, path)
+    if file.upload_info.sha256.hex() != known.get(name):
+        raise ZooError(f"{path}: is not what the run wrote; `provenzoo run` makes the stage again")
     return file
 
 
@@ -123,6 +131,7 @@ def _sets(view: RunView, stage: StageView) -> Iterator[tuple[str, dict[str, Any]
     """What was measured of a stage's checkpoint, by itself and by the stages that judge it: where -> entry."""
     judges = [other for other in view.stages if not other.trains and other.complete and other.origin == stage.name]
     for judge in (stage, *judges):
+        _as_written(judge, "metrics.json")
         for label, entry in judge.metrics["sets"].items():
             yield f"{judge.name}.{label}" if label else judge.name, entry
 
