@@ -8,7 +8,7 @@ from typing import Any
 
 from huggingface_hub import CommitOperationAdd
 
-from provenzoo import checkpoint, registry
+from provenzoo import checkpoint, fetch, registry
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.hub.timm_fields import timm_fields
 from provenzoo.pipeline.seeds import default_seed, one_of
@@ -144,19 +144,32 @@ def _json(data: Mapping[str, Any]) -> bytes:
 
 
 def _teachers(view: RunView, config: dict[str, Any], license: str) -> tuple[dict[str, Saved], dict[str, Any]]:
-    """The checkpoints that a config's data is drawn from, each in a folder of its own, and the config that says so."""
+    """The checkpoints that a config's data is drawn from, each in a folder of its own, and the config that says so.
+
+    They are stages of the run, or checkpoints from elsewhere; a registered one is where its name is known.
+    """
     stages = {stage.name: stage for stage in view.stages if stage.trains and stage.complete}
     asked = [value for path, value in walk({"data": config["data"], "sets": config["sets"]}) if path.endswith(".from")]
     folders: dict[str, str] = {}
     for name in dict.fromkeys(str(value) for value in asked):
-        if name in stages:
+        if not fetch.is_registered(name):
             folders[name] = f"teacher-{len(folders) + 1}" if folders else "teacher"
-    found = {folder: _checkpoint(view, stages[name], None, license) for name, folder in folders.items()}
+    found = {
+        folder: _checkpoint(view, stages[name], None, license) if name in stages else _from_elsewhere(name)
+        for name, folder in folders.items()
+    }
     for folder, (theirs, _) in found.items():
         theirs["sets"] = {where: entry for where, entry in theirs["sets"].items() if not _has_teacher(entry)}
         if _has_teacher(theirs):
             raise ZooError(f"{folder}: a teacher that was itself taught cannot go along; publish it by itself")
     return found, _pointing(config, folders)
+
+
+def _from_elsewhere(reference: str) -> Saved:
+    """A checkpoint that is no stage of the run, as it goes along: under the licence that it has."""
+    found = fetch.fetch(reference)
+    config = {key: value for key, value in found.config.items() if key not in ("files", "layout")}
+    return {"sets": {}} | config, found.tensors
 
 
 def _has_teacher(node: Mapping[str, Any]) -> bool:
