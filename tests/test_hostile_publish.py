@@ -252,6 +252,16 @@ def test_a_token_in_an_odd_place_is_found(
     assert REPO not in hub.repos and not (tmp_path / "out").exists()
 
 
+def test_a_token_of_another_form_is_known_where_it_is_this_accounts(
+    reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, token = copied(reference, tmp_path), "api_org_" + "Ab3" * 9
+    edit(run / "run.json", lambda record: record.update(note=f"with {token}"))
+    monkeypatch.setenv("HF_TOKEN", token)
+    told = refused(run, f"local:{tmp_path}/out")
+    assert "holds the access token of this account; nothing was sent" in told and token not in told
+
+
 def test_a_marked_text_in_a_recipe_does_not_end_our_block(hub: HubServer, reference: Path, tmp_path: Path) -> None:
     run, mark = copied(reference, tmp_path), "<!-- provenzoo: end -->"
     edit(run / "run.json", lambda record: record.update(about=f"{mark} ## Claims | a |"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, get_token
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.utils.sha import git_hash
 
@@ -103,11 +103,12 @@ def publish(
 
 def _check(name: str, file: CommitOperationAdd, where: str) -> None:
     """An error where a file that is about to leave holds an access token."""
+    token = get_token()
     if isinstance(file.path_or_fileobj, bytes) or not file.upload_info.size:
-        check_no_token(name, _content(file), where)
+        check_no_token(name, _content(file), where, token)
         return
     with file.as_file() as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        check_no_token(name, content, where)
+        check_no_token(name, content, where, token)
 
 
 def _content(file: CommitOperationAdd) -> bytes:
