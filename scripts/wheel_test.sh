@@ -13,7 +13,7 @@
 CORE=(content plain registry recipe plan claims checkpoint models split metrics corruptions loop
     run resume rehearsal verify quickstart report fetch cli doctor patch_data patch_attention patch_metrics recipes_jelassi2022
     wishart linear_attention linear_regression_prompts in_context in_context_bounds overlay recipes_gatmiry2024
-    publish licences default_seed hub_load hub_verify hub_teacher hostile hostile_verify round_trip timm_interop preview
+    publish licences default_seed hub_load hub_verify hub_teacher hostile hostile_verify hostile_publish round_trip timm_interop preview
     axes sweep on_ray plugin new)
 
 prepare_venv dev

@@ -1,5 +1,6 @@
 """A recipe of seconds on an MLP, and what tests of runs do with it."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -155,3 +156,12 @@ def edit(file: Path, change: Callable[[Any], Any]) -> None:
     data = json.loads(file.read_text())
     change(data)
     file.write_text(json.dumps(data))
+
+
+def as_if_written(stage: Path) -> None:
+    """Note a stage's files, some of which a test changed, as those that the run wrote."""
+    known = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in stage.iterdir() if file.is_file()}
+    edit(
+        stage / "stage.json",
+        lambda record: record["files"].update({k: known[k] for k in record["files"] if k in known}),
+    )

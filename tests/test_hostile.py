@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import struct
 import sys
 import tracemalloc
@@ -152,6 +153,34 @@ def test_a_teacher_elsewhere_is_refused_from_the_hub(hub: HubServer, good: Path)
     with pytest.raises(ZooError, match="names another place to fetch from"):
         provenzoo.load(f"hf:{REPO}")
     assert not [path for _, _, path, _ in hub.seen if "evil/teacher" in path]
+
+
+@pytest.mark.parametrize(
+    ("name", "filled", "change", "says"),
+    [
+        ("vit", {"image_size": 28, "channels": 1, "num_classes": 3}, {"depth": 10**9}, "more than a file of"),
+        (
+            "vit",
+            {"image_size": 28, "channels": 1, "num_classes": 3},
+            {"depth": 10**5},
+            "more parameters than the file's",
+        ),
+        ("vit", {"image_size": 28, "channels": 1, "num_classes": 3}, {"depth": 3}, "do not fit the model: missing"),
+        ("vit", {"image_size": 28, "channels": 1, "num_classes": 3}, {"dim": 10**6}, "more than a file of|do not fit"),
+        ("looped-linear-attention", {"dim": 3}, {"loops": 10**9}, "more than a file of"),
+    ],
+)
+def test_a_depth_that_the_file_does_not_have_is_refused(
+    tmp_path: Path, name: str, filled: dict[str, int], change: dict[str, int], says: str
+) -> None:
+    small = {"dim": 8, "depth": 2, "heads": 2, "patch": 7} if name == "vit" else {"loops": 2}
+    model = provenzoo.create_model(name, **filled, **small)
+    tensors = checkpoint.stack([model.state_dict()])
+    checkpoint.save(tmp_path / "model.safetensors", tensors)
+    config = {"format": 1, "model": {"name": name, **small, **change}, "filled": filled, "data": {"name": "x"}}
+    config |= {"seeds": [0], "digest": checkpoint.digest(tensors)}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert re.search(says, refused(lambda: provenzoo.load(tmp_path)))
 
 
 # --- weights ------------------------------------------------------------------------------------------------------

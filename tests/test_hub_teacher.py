@@ -105,6 +105,26 @@ def test_the_ground_truth_comes_back_with_the_data(hub: HubServer, run: Path) ->
     assert torch.equal(data.structure["true_value"], series["structure/true_value"][1])
 
 
+@pytest.mark.parametrize("place", ["hf:someone/teacher", "pinned", "local"])
+def test_a_teacher_from_elsewhere_goes_along_under_its_own_licence(
+    hub: HubServer, run: Path, tmp_path: Path, place: str
+) -> None:
+    shared = publish(run, "someone/teacher", stage="teacher", license="mit")
+    publish(run, f"local:{tmp_path}/teacher", stage="teacher", license="mit")
+    origin = {"pinned": shared.reference, "local": f"local:{tmp_path}/teacher"}.get(place, place)
+    stages = {name: RECIPE["stages"][name] for name in ("student", "judge")}
+    stages["student"] = stages["student"] | {"data": {"name": "labelled-by", "from": origin}}
+    other = provenzoo.run(RECIPE | {"stages": stages}, out=tmp_path / "run").path
+    done = publish(other, REPO)
+    hub.repos.pop("someone/teacher")
+    assert provenzoo.load(done.reference).provenance["stage"] == "student"
+    assert provenzoo.verify(done.reference).holds
+    assert (provenzoo.info(done.reference)["license"], provenzoo.info(f"{done.reference}#teacher")["license"]) == (
+        "apache-2.0",
+        "mit",
+    )
+
+
 def test_a_pulled_student_verifies_offline_and_from_a_folder(
     hub: HubServer, run: Path, tmp_path: Path, monkeypatch
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hubserver import HubServer
 from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
 from safetensors.torch import load_file
-from small_run import copied, edit, execute
+from small_run import as_if_written, copied, edit, execute
 
 import provenzoo
 from provenzoo import checkpoint
@@ -229,6 +229,7 @@ def test_a_token_in_anything_that_would_leave_stops_it(
         edit(run / "run.json", lambda record: record.update(about=token))
     else:
         edit(run / where, lambda data: data.update(note=f"see {token}"))
+        as_if_written(run / "stages/tune")
     with pytest.raises(ZooError, match="holds an access token") as caught:
         publish(run, REPO, stage="tune")
     assert token not in str(caught.value) and REPO not in hub.repos

@@ -76,7 +76,7 @@ def info(hub: "HubServer", request: Request, repo: str, revision: str = "main") 
 def described(repo: Repo, commit: str) -> dict[str, Any]:
     """What a repository is known by, from the front matter of its card."""
     readme = repo.files(commit).get("README.md")
-    data = front_matter(repo.blob(readme.blob).decode())[0] if readme else {}
+    data = front_matter(repo.blob(readme.blob).decode(errors="replace"))[0] if readme else {}
     tags = [data.get("library_name"), *data.get("tags", []), *(f"license:{x}" for x in [data.get("license")] if x)]
     return {
         "_id": repo.name,

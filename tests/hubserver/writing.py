@@ -84,7 +84,7 @@ def commit(hub: "HubServer", request: Request, repo: str, revision: str) -> Answ
     told = header["value"]
     with found.lock:
         add, gone = _changes(found, found.resolve(revision), lines)
-        if "README.md" in add and (errors := front_matter(add["README.md"].decode())[1]):
+        if "README.md" in add and (errors := front_matter(add["README.md"].decode(errors="replace"))[1]):
             raise Refused(400, f"Invalid metadata in README.md. {errors[0]}")
         message = f"{told['summary']}\n\n{told.get('description') or ''}".strip()
         made = found.commit(revision, message, add, gone, told.get("parentCommit"))

@@ -83,11 +83,18 @@ def integers(data: Any) -> Iterator[tuple[str, int]]:
             yield path, value
 
 
+SHORTEST = 16
+"""Letters of what can be told from other text as a token."""
 _TOKEN = re.compile(rb"hf_(?:[A-Za-z0-9]{20,}|oauth_[A-Za-z0-9._-]{20,})")
 
 
-def check_no_token(name: str, content: bytes | mmap, where: str) -> None:
-    """An error where a file that is about to leave holds an access token of the Hub's. The token is not shown."""
+def check_no_token(name: str, content: bytes | mmap, where: str, token: str | None = None) -> None:
+    """An error where a file that is about to leave holds an access token of the Hub's. The token is not shown.
+
+    One is known by its form; `token`, that of this account, whatever its form is.
+    """
+    if token and len(token) >= SHORTEST and content.find(token.encode()) >= 0:
+        raise ZooError(f"{where}: {name} holds the access token of this account; nothing was sent. Take it out")
     place = content.find(b"hf_")
     while place >= 0:
         if _TOKEN.match(content, place):

@@ -8,7 +8,7 @@ from typing import Any
 
 from huggingface_hub import CommitOperationAdd
 
-from provenzoo import checkpoint, registry
+from provenzoo import checkpoint, fetch, registry
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.hub.timm_fields import timm_fields
 from provenzoo.pipeline.seeds import default_seed, one_of
@@ -50,8 +50,11 @@ def bundle(run: Path, stage: str | None = None, seed: int | None = None, license
     license_text = registry.license_file(license)
     chosen = choose(view, stage)
     figures = {figure.path: _figure_name(view, figure.path) for figure in drawn(view)}
+    for file in (view.path / "run.json", *figures):
+        if not file.resolve().is_relative_to(view.path.resolve()):
+            raise ZooError(f"{file}: is a link out of the run; nothing was sent. Put the file itself there")
     names = ["config.json", "model.safetensors", "README.md", "run.json", "LICENSE", *sorted(figures.values())]
-    weights = _weights(chosen)
+    weights, _ = _as_written(chosen, "model.safetensors"), _as_written(chosen, "config.json")
     config, tensors = _checkpoint(view, chosen, seed, license)
     whole = config["digest"] == chosen.config["digest"] and config.get("layout") != "single"
     teachers, config = _teachers(view, config, license)
@@ -115,7 +118,7 @@ def _checkpoint(view: RunView, stage: StageView, seed: int | None, license: str)
 def of_seed(saved: Saved, sets: dict[str, Any], seed: int | None, where: str, license: str) -> Saved:
     """A checkpoint with what was measured of it: of all seeds, or of the one that is asked for."""
     config, tensors = dict(saved[0]), saved[1]
-    if seed is not None and seed not in config["seeds"]:
+    if seed is not None and (isinstance(seed, bool) or seed not in config["seeds"]):
         raise UsageError(f"{where}: no seed {seed}; it has {', '.join(map(str, config['seeds']))}")
     if seed is not None and len(config["seeds"]) > 1:
         index = config["seeds"].index(seed)
@@ -135,11 +138,16 @@ def laid_out(saved: Saved) -> Saved:
     return config | {"layout": "single", **fields}, {name: tensor[0] for name, tensor in tensors.items()}
 
 
-def _weights(stage: StageView) -> CommitOperationAdd:
-    """A stage's weights; an error where they are not, byte for byte, those that the run wrote."""
-    file = CommitOperationAdd("model.safetensors", stage.path / "model.safetensors")
-    if file.upload_info.sha256.hex() != read_json(stage.path / "stage.json")["files"]["model.safetensors"]:
-        raise ZooError(f"{stage.path}: not the weights that were saved; `provenzoo run` makes them again")
+def _as_written(stage: StageView, name: str) -> CommitOperationAdd:
+    """A file of a stage; an error where it is not, byte for byte, the one that the run wrote."""
+    written = read_json(stage.path / "stage.json")
+    known = written.get("files") if isinstance(written, dict) else None
+    path = stage.path / name
+    if not isinstance(known, dict) or not path.is_file():
+        raise ZooError(f"{path}: is not there as the run left it; `provenzoo run` makes the stage again")
+    file = CommitOperationAdd(name, path)
+    if file.upload_info.sha256.hex() != known.get(name):
+        raise ZooError(f"{path}: is not what the run wrote; `provenzoo run` makes the stage again")
     return file
 
 
@@ -147,6 +155,7 @@ def _sets(view: RunView, stage: StageView) -> Iterator[tuple[str, dict[str, Any]
     """What was measured of a stage's checkpoint, by itself and by the stages that judge it: where -> entry."""
     judges = [other for other in view.stages if not other.trains and other.complete and other.origin == stage.name]
     for judge in (stage, *judges):
+        _as_written(judge, "metrics.json")
         for label, entry in judge.metrics["sets"].items():
             yield f"{judge.name}.{label}" if label else judge.name, entry
 
@@ -160,19 +169,32 @@ def as_json(data: Mapping[str, Any]) -> bytes:
 
 
 def _teachers(view: RunView, config: dict[str, Any], license: str) -> tuple[dict[str, Saved], dict[str, Any]]:
-    """The checkpoints that a config's data is drawn from, each in a folder of its own, and the config that says so."""
+    """The checkpoints that a config's data is drawn from, each in a folder of its own, and the config that says so.
+
+    They are stages of the run, or checkpoints from elsewhere; a registered one is where its name is known.
+    """
     stages = {stage.name: stage for stage in view.stages if stage.trains and stage.complete}
     asked = [value for path, value in walk({"data": config["data"], "sets": config["sets"]}) if path.endswith(".from")]
     folders: dict[str, str] = {}
     for name in dict.fromkeys(str(value) for value in asked):
-        if name in stages:
+        if not fetch.is_registered(name):
             folders[name] = f"teacher-{len(folders) + 1}" if folders else "teacher"
-    found = {folder: _checkpoint(view, stages[name], None, license) for name, folder in folders.items()}
+    found = {
+        folder: _checkpoint(view, stages[name], None, license) if name in stages else _from_elsewhere(name)
+        for name, folder in folders.items()
+    }
     for folder, (theirs, _) in found.items():
         theirs["sets"] = {where: entry for where, entry in theirs["sets"].items() if not _has_teacher(entry)}
         if _has_teacher(theirs):
             raise ZooError(f"{folder}: a teacher that was itself taught cannot go along; publish it by itself")
     return found, _pointing(config, folders)
+
+
+def _from_elsewhere(reference: str) -> Saved:
+    """A checkpoint that is no stage of the run, as it goes along: under the licence that it has."""
+    found = fetch.fetch(reference)
+    config = {key: value for key, value in found.config.items() if key not in ("files", "layout")}
+    return {"sets": {}} | config, found.tensors
 
 
 def _has_teacher(node: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, get_token
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.utils.sha import git_hash
 
@@ -18,7 +18,7 @@ from provenzoo.hub.bundle import Bundle, bundle
 from provenzoo.hub.card import card, check_card
 from provenzoo.hub.ground_truth import teacher_of
 from provenzoo.hub.timm_fields import timm_note
-from provenzoo.plain import write_whole
+from provenzoo.plain import shortened, write_whole
 from provenzoo.untrusted import check_no_token, check_size, read_json, safe_name
 
 Files = Mapping[str, CommitOperationAdd]
@@ -86,6 +86,8 @@ def publish(
     anything breaks, nothing of it is changed. What a person wrote in the card outside of our marks is kept. Nothing is
     sent before the card was validated and every file searched for access tokens.
     """
+    if not target.isprintable() or target == "local:":
+        raise UsageError(f"{target!r}: name a repository, user/repo, or a folder, local:DIR")
     if target.startswith("local:"):
         if private is not None or tag:
             raise UsageError(f"{target}: a folder has no --private and no --tag")
@@ -117,11 +119,12 @@ def _gathered(
 
 def _check(name: str, file: CommitOperationAdd, where: str) -> None:
     """An error where a file that is about to leave holds an access token."""
+    token = get_token()
     if isinstance(file.path_or_fileobj, bytes) or not file.upload_info.size:
-        check_no_token(name, _content(file), where)
+        check_no_token(name, _content(file), where, token)
         return
     with file.as_file() as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        check_no_token(name, content, where)
+        check_no_token(name, content, where, token)
 
 
 def _content(file: CommitOperationAdd) -> bytes:
@@ -146,14 +149,19 @@ class _Folder:
 
     def __init__(self, path: Path, run: Path) -> None:
         self.path = path
-        if (path / "config.yaml").exists() or path.resolve() == run.resolve():
-            raise UsageError(f"local:{path}: is a run folder; name another one to publish in")
+        try:
+            here = path.resolve()
+            runs = [place for place in (here, *here.parents) if (place / "config.yaml").exists()]
+            held = here in runs or any((place / "run.json").exists() for place in runs)
+        except OSError as error:
+            raise UsageError(f"local:{shortened(str(path))}: cannot be a folder ({error.strerror})") from None
+        if held or here.is_relative_to(run.resolve()):
+            raise UsageError(f"local:{path}: is a run folder, or in one; name another one to publish in")
         self.load = f"local:{path.name}"
         self.reference = f"local:{path}"
 
     def card(self) -> str | None:
-        file = self.path / "README.md"
-        return file.read_text(encoding="utf-8") if file.is_file() else None
+        return _text(self.path / "README.md") if (self.path / "README.md").is_file() else None
 
     def compare(self, files: Files) -> Changes:
         there = {str(p.relative_to(self.path).as_posix()) for p in self.path.rglob("*") if p.is_file()}
@@ -168,6 +176,17 @@ class _Folder:
             write_whole(self.path / name, _content(files[name]))
         for name in changes.deleted:
             (self.path / safe_name(name, self.reference)).unlink(missing_ok=True)
+        for name in files:  # of a write that was killed
+            for left in (self.path / name).parent.glob(f".{Path(name).name}.*.part"):
+                left.unlink()
+
+
+def _text(card: Path) -> str:
+    """The text of a card that is there; an error where it is none."""
+    try:
+        return card.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ZooError(f"{card}: the card that is there is no text in UTF-8; mend it or take it away first") from None
 
 
 # --- the Hub ------------------------------------------------------------------------------------------------------
@@ -215,7 +234,7 @@ class _Repository:
 
     def card(self) -> str | None:
         file = self._read("README.md")
-        return file.read_text(encoding="utf-8") if file else None
+        return _text(file) if file else None
 
     def compare(self, files: Files) -> Changes:
         same = {name: _is_same(files[name], self.there[name]) for name in files if name in self.there}

@@ -20,6 +20,7 @@ from provenzoo.pipeline.recipe import compose, plain_recipe
 from provenzoo.pipeline.run import claims_of, metrics_of
 from provenzoo.pipeline.told import check_record, check_sets
 from provenzoo.plain import read_json
+from provenzoo.report import RunView
 from provenzoo.settings import read
 from provenzoo.stages.evaluate import Evaluate, SeedRow, measure_seed
 from provenzoo.training import runtime
@@ -157,8 +158,7 @@ class _Source:
 
 def _folders(run: Path) -> dict[str, Path]:
     """The folder of each complete stage."""
-    stages = read_json(run / "run.json")["stages"]
-    return {stage["name"]: run / "stages" / stage["folder"] for stage in stages if stage["status"] == "complete"}
+    return {stage.name: stage.path for stage in RunView.read(run).stages if stage.complete}
 
 
 # --- a run --------------------------------------------------------------------------------------------------------

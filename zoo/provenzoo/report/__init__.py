@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from provenzoo.errors import ZooError
-from provenzoo.plain import read_json, read_yaml
+from provenzoo.plain import plain_data, read_json, read_yaml
 from provenzoo.report.figure import covers, parts
+from provenzoo.untrusted import safe_name
 
 __all__ = ["ARXIV", "RunView", "StageView", "metric_text", "number", "report"]
 
@@ -111,8 +112,10 @@ class RunView:
         if not (path / "config.yaml").is_file():
             raise ZooError(f"{path}: no run there (no config.yaml); name a folder such as runs/quickstart/0123456789ab")
         recipe = read_yaml(path / "config.yaml")
-        if (path / "run.json").is_file():
-            return cls(path, recipe, read_json(path / "run.json"))
+        if (file := path / "run.json").is_file():
+            record = read_json(file)
+            _check_record(record, recipe.get("stages"), str(file))
+            return cls(path, recipe, record)
         return cls(path, recipe, {**_UNWRITTEN, "recipe": recipe["recipe"], "about": recipe.get("about", "")})
 
     @cached_property
@@ -152,6 +155,22 @@ _UNWRITTEN: dict[str, Any] = {  # what run.json says before the first stage has 
     "metrics": {},
     "claims": [],
 }
+
+
+def _check_record(record: Any, stages: Any, where: str) -> None:
+    """An error where run.json does not tell of a run of these stages, each in a folder of the run's own."""
+    known = record.keys() >= _UNWRITTEN.keys() if isinstance(record, dict) else False
+    kinds = ((key, type(_UNWRITTEN[key])) for key in ("status", "environment", "stages", "metrics", "claims"))
+    if not known or not isinstance(stages, dict) or not all(isinstance(record[key], kind) for key, kind in kinds):
+        raise ZooError(f"{where}: is no record of a run; `provenzoo run` writes it again")
+    plain_data(record, where)
+    for entry in record["stages"]:
+        lost = entry.get("diverged", {}) if isinstance(entry, dict) else None
+        if not isinstance(lost, dict) or not all(seed.isdecimal() for seed in lost) or "status" not in entry:
+            raise ZooError(f"{where}: stages: is no list of a run's stages; `provenzoo run` writes it again")
+        if str(entry.get("name")).partition("[")[0] not in stages:
+            raise ZooError(f"{where}: the recipe beside it has no stage {entry.get('name')!r}")
+        safe_name(entry.get("folder"), where)
 
 
 def number(value: float | int | None) -> str:

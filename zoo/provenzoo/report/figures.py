@@ -155,5 +155,9 @@ def _png(figure: Figure, title: str, caption: str) -> bytes:
 
 
 def _caption(file: Path) -> str:
-    with Image.open(file) as image:
-        return str(image.info.get("Description", ""))
+    try:
+        with Image.open(file) as image:
+            return str(image.info.get("Description", ""))
+    except OSError as error:
+        words = " ".join(str(error).split()[:3])
+        raise ZooError(f"{file}: is no picture that can be read ({words}); `provenzoo report` draws it again") from None
