@@ -53,6 +53,15 @@ def test_losses_keep_replicas_apart() -> None:
     )
 
 
+@pytest.mark.parametrize("loops", [1, 2, 5])
+def test_the_closed_form_is_the_loss_of_what_the_model_computes_also_with_a_large_u(loops: int) -> None:
+    numbers = known(model(loops, diagonal=0.3, std=0.5), data(test=50))
+    own = (numbers["inputs"], numbers["preconditioner"], numbers["shift"], numbers["targets"])
+    expected = in_context.integrated(numbers["outputs"], numbers["targets"])
+    torch.testing.assert_close(in_context.closed_form(*own, loops), expected)
+    assert not torch.allclose(in_context.closed_form(own[0], own[1], -2 * own[2], own[3], loops), expected)
+
+
 def test_the_closed_form_holds_for_any_a_and_the_printed_one_only_for_the_inverse_covariance() -> None:
     """Lemma 4.1 is stated for every A; outside A proportional to S^-1 it gives too little."""
     inverse = [0.6 / eigenvalue for eigenvalue in SPECTRUM]
@@ -206,6 +215,17 @@ def test_the_dominance_shortfall_speaks_only_far_from_the_optimum() -> None:
     elsewhere = near | {"context": torch.tensor(10**9)}
     shortfall = 1 / 16 - asked(in_context.dominance_ratio, near)
     assert asked(in_context.dominance_shortfall, elsewhere) == pytest.approx(shortfall) and loss > 0
+
+
+def test_far_from_the_optimum_is_1_15_times_its_loss() -> None:
+    """The optimum at n = 100, judged by those of more examples, which it is further and further above."""
+    near = known(model(2, diagonal=wishart.looped_optimum(100, DIM, 2).steps[0], std=0.0), data(n=100, spectrum=None))
+    loss = asked(in_context.integrated_squared_error, near)
+    above = {n: loss / wishart.looped_optimum(n, DIM, 2).loss for n in range(95, 130)}
+    assert min(above.values()) < 1.1 and max(above.values()) > 1.2
+    for n, times in above.items():
+        found = asked(in_context.dominance_shortfall, near | {"context": torch.tensor(n)})
+        assert (found > 0) is (times >= 1.15)
 
 
 def test_without_noise_dominance_has_the_factors_that_the_proof_drops() -> None:

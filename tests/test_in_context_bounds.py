@@ -37,6 +37,23 @@ def test_theorem_4_4_looks_at_the_farthest_a_of_a_loss() -> None:
     assert in_context_bounds.theorem_4_4(**sizes(n, dim, 1)).item() == pytest.approx(worst, rel=1e-9)
 
 
+@pytest.mark.parametrize(("n", "dim", "loops"), [(10**6, 3, 2), (1000, 4, 3)])
+def test_theorem_4_4_looks_at_both_ends_of_a_loss(n: int, dim: int, loops: int) -> None:
+    """From two loops on the ends are not as far from a*: the loss rises faster above it."""
+    (step,), loss = wishart.looped_optimum(n, dim, loops)
+    low, high = in_context_bounds._ends(n, dim, loops, 2 * wishart.Fraction(loss))
+    polynomial = wishart.loss_polynomial(n, dim, loops)
+    assert [float(wishart.value(polynomial, a)) for a in (low, high)] == pytest.approx([2 * loss] * 2, rel=1e-9)
+    assert 0 < high - wishart.Fraction(step) < wishart.Fraction(step) - low
+    worst = 0.0
+    for multiple in in_context_bounds.MULTIPLES:
+        epsilon = 4 * delta(n, dim, loops) * multiple
+        ends = in_context_bounds._ends(n, dim, loops, wishart.Fraction(epsilon) ** (2 * loops) / 2)
+        worst = max(worst, *(abs(float(a) / step - 1) / epsilon for a in ends))
+    allowed = 4 + 16 * dim ** (1 / (2 * loops))
+    assert in_context_bounds.theorem_4_4(**sizes(n, dim, loops)).item() == pytest.approx(worst / allowed, rel=1e-9)
+
+
 def test_moments_are_within_lemma_a_2() -> None:
     """E G^2 = (1 + (d+1)/n) I is the largest excess over 4kd / sqrt(n) for k <= 2 and the first moment is exact."""
     numbers = sizes(40_000, 10, 1)

@@ -110,6 +110,24 @@ def test_phases_go_by_the_values_scale_and_then_by_the_scores():
     assert [phase(0.1, even), phase(5.0, even), phase(1.0, found)] == [1, 2, 3]
 
 
+def test_phases_turn_at_95_per_cent_of_the_stationary_scale_and_at_half_the_mass():
+    """App. D.2: C1 >= 0.95 C1*, then p >= 1 / (2 K)."""
+    truth, slope = create_teacher("conv-pool", group=2, **SIZES), torch.tensor(0.0)
+
+    def phase(mass: float, share: float) -> float:
+        scores = torch.where(truth.attention > 0, mass / 2, (1 - mass) / 4)
+        scale = share * exact.stationary_scale(scores, truth.attention, slope)
+        return exact.phase(scale * truth.value, scores, truth.value, truth.attention, slope).item()
+
+    assert [phase(0.49, 0.94), phase(0.49, 0.96), phase(0.51, 0.96)] == [1, 2, 3]
+
+
+def test_the_loss_over_the_tail_constant_is_in_units_of_k_times_d_minus_k_times_d_over_4():
+    student, truth = pair("relu")
+    over = exact.loss_over_tail_constant(student.value, student.scores(), *truth.values())
+    assert over.item() == pytest.approx(closed_form(student, truth).item() / (2 * (6 - 2) * 6 / 4))
+
+
 def test_descent_keeps_the_pattern_of_lemma_d2_and_reaches_the_tail():
     student, truth = pair("relu", filled=False)
     gradient, rate, steps = PopulationGradient([truth], "cpu", torch.float64), 0.4, 5000

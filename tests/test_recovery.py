@@ -71,7 +71,7 @@ def test_coefficients_and_residuals_of_the_pattern():
 def test_the_position_block_is_weighed_against_the_largest_other():
     weights = torch.zeros(6, 6)
     weights[2:, 2:] = S
-    weights[0, 3] = 0.1
+    weights[0, 3], weights[4, 1], weights[1, 0] = 0.1, 0.06, 0.02
     assert recovery.position_block_ratio(weights, S) == pytest.approx(2**0.5 / 0.1)
 
 
@@ -82,6 +82,12 @@ def test_key_errors_are_rows_of_a_square_image():
     assert recovery.key_error(scores, truth).tolist() == pytest.approx([1, 0, 0.5, 0, 0.25, 0, 0.4, 0, 0.3])
     assert recovery.corner_key_error(scores, truth) == pytest.approx(0.3)
     assert recovery.interior_key_error(scores, truth) == 0.25
+
+
+def test_the_interiors_error_is_its_worst_keys_and_leaves_the_border_out():
+    scores = torch.eye(16)
+    scores[[1, 4, 5, 6, 9, 10]] *= torch.tensor([0.0, 0.0, 0.9, 0.7, 0.8, 0.95]).unsqueeze(1)
+    assert recovery.interior_key_error(scores, torch.eye(16)) == pytest.approx(0.3)
 
 
 def test_replicas_are_measured_each_for_itself():

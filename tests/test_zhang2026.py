@@ -185,3 +185,12 @@ def test_a_set_cannot_change_the_model_of_a_training():
     config["stages"]["train"]["sets"] = {"other": {"model": {"leak": 0.5}}}
     with pytest.raises(UsageError, match="overlay `data` alone"):
         provenzoo.run(config)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_claim_of_the_paper_holds(name, tmp_path):
+    if left_out := select(name)[1]:
+        pytest.skip(left_out[name])
+    done = provenzoo.run(name, ["device=cpu"], out=tmp_path)
+    assert done.claims and [claim["id"] for claim in done.claims if not claim["holds"]] == []
