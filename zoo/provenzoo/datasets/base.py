@@ -78,7 +78,8 @@ class Deferred:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self._read, self._places, self._device, self._dtype = read, places, device, dtype
+        self._read, self._places, self._dtype = read, places, dtype
+        self.device = torch.device(device)
 
     nbytes: ClassVar[int] = 0
 
@@ -92,7 +93,7 @@ class Deferred:
     def split(self, size: int, some: slice = slice(None)) -> Iterator[Tensor]:
         """Batches of `size` items, the last of what is left; `some` of them, without reading the others."""
         for places in self._places.split(size)[some]:
-            yield self._read(places).to(self._device, self._dtype)
+            yield self._read(places).to(self.device, self._dtype)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,10 @@ from provenzoo import plain
 from provenzoo.datasets import corruptions
 from provenzoo.datasets.base import SPLITS, Deferred, Split, SplitName, Stream
 from provenzoo.datasets.image_folder import SUFFIXES, decoded, folders_in, visible
-from provenzoo.datasets.images import ImageDataset, Positive
+from provenzoo.datasets.images import Augment, ImageDataset, Positive
 from provenzoo.datasets.places import places
+from provenzoo.datasets.policies import moved
+from provenzoo.datasets.randaugment import erase, fill_colour, rand_augment
 from provenzoo.draws import generator
 from provenzoo.errors import ZooError
 
@@ -45,7 +47,8 @@ class ImageNet(ImageDataset):
 
     Held-out images: the shorter side resized to `size / crop`, the middle square cut out. Training images: a random box
     of a share of the image between `area` and 1 and of a ratio of sides in [3/4, 4/3], resized to `size`; half of them
-    are mirrored.
+    are mirrored; then comes `augment: {rand, erase}`, by draws of the image's own place in the training. `repeats` is
+    how often each image of a pass comes in a row, each time with other draws (Hoffer et al. 2019, arXiv:1901.09335).
     `root` is looked for as it is, then as `PROVENZOO_DATA/imagenet`, then in the user's cache. A class that is missing
     or a folder that is none of them is an error. Label k is the k-th class of `classes`, else the official index.
     """
@@ -60,11 +63,13 @@ class ImageNet(ImageDataset):
     crop: Annotated[float, Field(gt=0, le=1)] = 0.875
     area: Annotated[float, Field(gt=0, le=1)] = 0.08
     interpolation: Literal["bilinear", "bicubic"] = "bicubic"
+    repeats: Annotated[int, Field(ge=1, le=8)] = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.augment or self.samples:
-            key = "augment" if self.augment else "samples"
+        how = self.augment or Augment()
+        given = {"samples": self.samples, **{f"augment.{key}": getattr(how, key) for key in ("flip", "crop", "policy")}}
+        if key := next((key for key, value in given.items() if value), None):
             raise ZooError(f"{self.key}: takes no `{key}`; its training images are cropped and mirrored, all of them")
 
     @classmethod
@@ -122,10 +127,11 @@ class ImageNet(ImageDataset):
         paths, labels = self.listed("train")
 
         def items(first: int, count: int) -> tuple[Tensor, Tensor]:
-            places = torch.tensor([_place(self.seed, len(paths), at) for at in range(first, first + count)])
-            draws = [generator(self.seed, "augment", at) for at in range(first, first + count)]
+            row = range(first, first + count)
+            places = torch.tensor([_place(self.seed, len(paths), at // self.repeats) for at in row])
+            draws = [generator(self.seed, "augment", at) for at in row]
             images = self._decode([paths[place] for place in places.tolist()], draws)
-            return self._ready(images, places, "train"), labels[places]
+            return self._ready(images, places, "train", row), labels[places]
 
         # noise of `corrupt` is drawn by batch, so that a part of a batch would have another
         return Stream(lambda step, size: items(step * size, size), items=None if self.corrupt else items)
@@ -159,16 +165,25 @@ class ImageNet(ImageDataset):
         image = image.resize((side, side), how, box=box)
         if draws is not None and torch.rand((), generator=draws) < 0.5:
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        if draws is not None and self.augment and self.augment.rand:
+            image = rand_augment(image, self.augment.rand, fill_colour(self._scale[0]), draws)
         return np.asarray(image)
 
-    def _ready(self, images: Tensor, places: Tensor, split: SplitName) -> Tensor:
-        """Corrupted, permuted and normalised, as `prepare` of all images does; noise is drawn by batch."""
+    def _ready(self, images: Tensor, places: Tensor, split: SplitName, row: Sequence[int] = ()) -> Tensor:
+        """Corrupted, normalised, erased (training images, by their places in the endless row) and permuted.
+
+        Noise of `corrupt` is drawn by batch.
+        """
         if self.corrupt:
             images = corruptions.apply(images, self.corrupt, self.seed, SPLITS.index(split) + 2 * int(places[0]))
-        if self._permutation is not None:
-            images = images.flatten(2)[..., self._permutation].view_as(images)
         mean, std = self._scale
-        return images.sub(mean).div_(std)
+        images = images.sub(mean).div_(std)
+        if self.augment and self.augment.erase:
+            for image, at in zip(images, row, strict=False):
+                draws = generator(self.seed, "erase", at)
+                if torch.rand((), generator=draws) < self.augment.erase:
+                    erase(image, draws)
+        return images if self._permutation is None else moved(images, self._permutation)
 
 
 class ShiftedImageNet(ImageNet):

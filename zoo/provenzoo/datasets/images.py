@@ -6,6 +6,7 @@ unpermuted one, and a model whose positional encodings are permuted alike sees n
 corruption.
 """
 
+import functools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar, cast
@@ -21,6 +22,7 @@ from provenzoo.datasets import corruptions
 from provenzoo.datasets.base import SPLITS, Augmentation, Dataset, Split, SplitName, digest
 from provenzoo.datasets.corruptions import Corrupt
 from provenzoo.datasets.policies import AutoAugmenter, Policy
+from provenzoo.datasets.randaugment import Eraser, Rand, RandAugmenter
 from provenzoo.draws import Permute, cell_permutation, generator
 from provenzoo.errors import ZooError
 from provenzoo.plain import did_you_mean
@@ -35,12 +37,16 @@ class Augment(Settings):
     """Random changes of training images, drawn anew in every batch.
 
     `flip` mirrors half of the images left to right; `crop` shifts by up to that many pixels, over black; then `policy`
-    applies an AutoAugment policy (datasets/policies.py), to colour images alone.
+    applies an AutoAugment policy (datasets/policies.py), `rand: {magnitude, spread}` RandAugment
+    (datasets/randaugment.py), both to colour images alone; `erase` is the share of the images in which a rectangle
+    becomes noise.
     """
 
     flip: bool = False
     crop: Annotated[int, Field(ge=0)] = 0
     policy: Policy | None = None
+    rand: Rand | None = None
+    erase: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
 @dataclass(kw_only=True, eq=False)
@@ -51,7 +57,7 @@ class ImageDataset(Dataset):
     that many training images a class, drawn by (seed, "samples", class), so that 20 samples hold the 10.
     `limit` keeps the first images of each split. `size` is the side of the images in pixels. `permute: {cell: s,
     draw: k}` is the k-th fixed permutation of their cells of s x s pixels. `corrupt: {name, severity}` is one of the
-    corruptions in `provenzoo.datasets.corruptions`; `augment: {flip, crop}` changes training images in each batch.
+    corruptions in `provenzoo.datasets.corruptions`; `augment` (`Augment`) changes training images in each batch.
     """
 
     seed: int = 0
@@ -66,8 +72,9 @@ class ImageDataset(Dataset):
     def __post_init__(self) -> None:
         self._kept = self._numbers()
         self._check_samples()
-        if self.augment and self.augment.policy and self.colours != 3:
-            raise ZooError("augment.policy: AutoAugment's policies are for colour images, these have one channel")
+        if self.augment and (self.augment.policy or self.augment.rand) and self.colours != 3:
+            key, whose = ("policy", "AutoAugment's policies are") if self.augment.policy else ("rand", "RandAugment is")
+            raise ZooError(f"augment.{key}: {whose} for colour images, these have one channel")
         self._permutation = (
             cell_permutation(self.image_size, self.permute.cell, self.permute.draw) if self.permute else None
         )
@@ -138,11 +145,14 @@ class ImageDataset(Dataset):
     def _augmentation(self) -> Augmentation:
         """All that `augment` asks for, one after another."""
         how, (mean, std) = cast(Augment, self.augment), self._scale
-        moved = Augmenter(how, -mean / std, self._permutation)
-        if how.policy is None:
-            return moved
-        changed = AutoAugmenter(how.policy, mean, std, self._permutation)
-        return lambda images, draws: changed(moved(images, draws), draws)
+        steps: list[Augmentation] = [Augmenter(how, -mean / std, self._permutation)]
+        if how.policy:
+            steps.append(AutoAugmenter(how.policy, mean, std, self._permutation))
+        if how.rand:
+            steps.append(RandAugmenter(how.rand, mean, std, self._permutation))
+        if how.erase:
+            steps.append(Eraser(how.erase, self._permutation))
+        return lambda images, draws: functools.reduce(lambda changed, step: step(changed, draws), steps, images)
 
     def _made_from(self, clean: str, corrupt: Corrupt) -> str:
         """A digest of the clean images and of all that is done to them; only noise is drawn by the seed."""

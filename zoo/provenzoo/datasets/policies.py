@@ -54,14 +54,13 @@ def change(images: Tensor, name: str, level: int, negative: bool) -> Tensor:
     return operation(images, most * level / LEVELS * (-1 if negative else 1))
 
 
-class AutoAugmenter:
-    """A policy for normalised images; of permuted ones (`permutation` `[H * W]`) the natural image behind is changed.
+class OnPixels:
+    """Changes of the pixels behind normalised images; of permuted ones (`permutation` `[H * W]`) the natural image's.
 
     `mean` and `std` `[C, 1, 1]` are those that normalised the images.
     """
 
-    def __init__(self, policy: Policy, mean: Tensor, std: Tensor, permutation: Tensor | None = None) -> None:
-        self.parts = AutoAugment(AutoAugmentPolicy(policy)).policies
+    def __init__(self, mean: Tensor, std: Tensor, permutation: Tensor | None = None) -> None:
         self.mean, self.std = mean, std
         self.permutation = permutation
 
@@ -70,13 +69,29 @@ class AutoAugmenter:
         mean, std = self.mean.to(images), self.std.to(images)
         pixels = images.mul(std).add_(mean).mul_(255).round_().clamp_(0, 255).byte()
         if self.permutation is not None:
-            pixels = _moved(pixels, self.permutation.argsort())
-        for (name, level, negative), places in self._drawn(len(images), draws):
-            chosen = torch.tensor(places, device=images.device)
-            pixels[chosen] = change(pixels[chosen], name, level, negative)
+            pixels = moved(pixels, self.permutation.argsort())
+        pixels = self.changed(pixels, draws)
         if self.permutation is not None:
-            pixels = _moved(pixels, self.permutation)
+            pixels = moved(pixels, self.permutation)
         return pixels.to(images.dtype).div_(255).sub_(mean).div_(std)
+
+    def changed(self, pixels: Tensor, draws: torch.Generator) -> Tensor:
+        """Pixels `[B, C, H, W]` uint8, which may be written into, after the change."""
+        raise NotImplementedError
+
+
+class AutoAugmenter(OnPixels):
+    """A policy for whole batches."""
+
+    def __init__(self, policy: Policy, mean: Tensor, std: Tensor, permutation: Tensor | None = None) -> None:
+        super().__init__(mean, std, permutation)
+        self.parts = AutoAugment(AutoAugmentPolicy(policy)).policies
+
+    def changed(self, pixels: Tensor, draws: torch.Generator) -> Tensor:
+        for (name, level, negative), places in self._drawn(len(pixels), draws):
+            chosen = torch.tensor(places, device=pixels.device)
+            pixels[chosen] = change(pixels[chosen], name, level, negative)
+        return pixels
 
     def _drawn(self, batch: int, draws: torch.Generator) -> Iterator[tuple[tuple[str, int, bool], list[int]]]:
         """Each operation that images drew, with the places of those images; the first ones, then the second."""
@@ -92,5 +107,6 @@ class AutoAugmenter:
             yield from groups.items()
 
 
-def _moved(images: Tensor, permutation: Tensor) -> Tensor:
+def moved(images: Tensor, permutation: Tensor) -> Tensor:
+    """Images `[B, C, H, W]` whose pixel i is pixel `permutation[i]` of those given."""
     return images.flatten(2)[..., permutation.to(images.device)].view_as(images)
