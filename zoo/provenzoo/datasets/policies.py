@@ -55,9 +55,10 @@ def change(images: Tensor, name: str, level: int, negative: bool) -> Tensor:
 
 
 class AutoAugmenter:
-    """A policy for normalised images; of permuted ones (`permutation` `[H * W]`) the natural image behind is changed.
+    """A policy for images, normalised or uint8.
 
-    `mean` and `std` `[C, 1, 1]` are those that normalised the images.
+    Of permuted ones (`permutation` `[H * W]`) the natural image behind is changed. `mean` and `std` `[C, 1, 1]` are
+    those that normalised the images.
     """
 
     def __init__(self, policy: Policy, mean: Tensor, std: Tensor, permutation: Tensor | None = None) -> None:
@@ -67,16 +68,20 @@ class AutoAugmenter:
 
     def __call__(self, images: Tensor, draws: torch.Generator) -> Tensor:
         """A changed copy of a batch `[B, C, H, W]`."""
+        if images.dtype == torch.uint8:
+            return self._changed(images.clone(), draws)
         mean, std = self.mean.to(images), self.std.to(images)
         pixels = images.mul(std).add_(mean).mul_(255).round_().clamp_(0, 255).byte()
+        return self._changed(pixels, draws).to(images.dtype).div_(255).sub_(mean).div_(std)
+
+    def _changed(self, pixels: Tensor, draws: torch.Generator) -> Tensor:
+        """Images `[B, C, H, W]` uint8, changed in place or anew."""
         if self.permutation is not None:
             pixels = _moved(pixels, self.permutation.argsort())
-        for (name, level, negative), places in self._drawn(len(images), draws):
-            chosen = torch.tensor(places, device=images.device)
+        for (name, level, negative), places in self._drawn(len(pixels), draws):
+            chosen = torch.tensor(places, device=pixels.device)
             pixels[chosen] = change(pixels[chosen], name, level, negative)
-        if self.permutation is not None:
-            pixels = _moved(pixels, self.permutation)
-        return pixels.to(images.dtype).div_(255).sub_(mean).div_(std)
+        return pixels if self.permutation is None else _moved(pixels, self.permutation)
 
     def _drawn(self, batch: int, draws: torch.Generator) -> Iterator[tuple[tuple[str, int, bool], list[int]]]:
         """Each operation that images drew, with the places of those images; the first ones, then the second."""
