@@ -21,7 +21,7 @@ from typing import cast
 
 os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
-from benches import commands, hub, linear, patches, positional, students, training
+from benches import commands, hub, images, linear, patches, positional, students, training
 from benches.floors import FLOORS
 from benches.hub import HUB_ROWS, hub_server
 from benches.sweeps import ONCE
@@ -29,7 +29,7 @@ from benches.timing import Row, Rows, medians
 
 FALLS_SHORT = 3
 
-PARTS = (commands, training, students, positional, patches, linear, hub)
+PARTS = (commands, training, students, positional, images, patches, linear, hub)
 ROWS: Rows = {name: row for part in PARTS for name, row in part.ROWS.items()}
 
 

@@ -1,4 +1,4 @@
-"""Positional attention against vanilla attention."""
+"""ViTs of ours, positional and vanilla, against timm's."""
 
 from typing import Any
 
@@ -37,6 +37,35 @@ def vit_training(image_size: int, batch: int) -> tuple[Side, Side]:
     return ours, other
 
 
+def vit_loop(model: str, batch: int = 8, steps: int = 2) -> tuple[Side, Side]:
+    """The same steps as a `pretrain` stage takes them with one of our models, against timm's model in a bare loop."""
+    import timm
+    import torch
+    from torch.nn import functional as F
+
+    import provenzoo
+    from provenzoo.datasets.base import Split
+    from provenzoo.training.feed import Feed
+    from provenzoo.training.loop import train
+    from provenzoo.training.optim import read_optim
+    from provenzoo.training.replicas import Replicas
+
+    images, labels = torch.randn(batch, 3, 224, 224), torch.randint(1000, (batch,))
+    replicas = Replicas([provenzoo.create_model(model, channels=3, num_classes=1000)], [0])
+    feed = Feed([Split(images, labels)], [0], batch)
+    settings = read_optim({"name": "adamw", "lr": 1e-3, "decay_vectors": True}, "optim")
+    theirs = timm.create_model("vit_tiny_patch16_224").train()
+
+    def bare_loop() -> None:
+        optimiser = torch.optim.AdamW(theirs.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
+        for _ in range(steps):
+            optimiser.zero_grad()
+            F.cross_entropy(theirs(images), labels).backward()
+            optimiser.step()
+
+    return calls(lambda: train(replicas, feed, F.cross_entropy, settings, steps)), calls(bare_loop)
+
+
 def vit_inference(image_size: int, batch: int) -> tuple[Side, Side]:
     """Logits of random images in eval mode; ours computes its scores once a checkpoint."""
     import torch
@@ -52,6 +81,14 @@ def vit_inference(image_size: int, batch: int) -> tuple[Side, Side]:
 
 
 ROWS: Rows = {
+    "our loop, vit-tiny-patch16-224 / bare loop, timm's": (
+        lambda: vit_loop("vit-tiny-patch16-224"),
+        at_least(0.97),
+    ),
+    "our loop, positional-vit-tiny-patch16-224 / bare loop, timm's": (
+        lambda: vit_loop("positional-vit-tiny-patch16-224"),
+        at_least(1.2),
+    ),
     "positional / vanilla ViT-Ti/16 at 224, training": (lambda: vit_training(224, 8), at_least(1.2)),
     "positional / vanilla ViT-Ti/16 at 224, inference": (lambda: vit_inference(224, 8), at_least(1.2)),
     "positional / vanilla ViT-Ti/16 at 512, training": (lambda: vit_training(512, 2), at_least(None)),

@@ -4,10 +4,12 @@ import hashlib
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor
+
+from provenzoo.datasets.packed import Packed
 
 SplitName = Literal["train", "test"]
 SPLITS: tuple[SplitName, SplitName] = ("train", "test")  # a split's index in draws
@@ -15,12 +17,16 @@ SPLITS: tuple[SplitName, SplitName] = ("train", "test")  # a split's index in dr
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 
 
-def digest(*tensors: Tensor) -> str:
-    """SHA-256 over dtype, shape and bytes of each tensor, 64 hex digits; the same on every device."""
+def digest(*tensors: Tensor | Packed) -> str:
+    """SHA-256 over dtype, shape and bytes of each tensor, 64 hex digits; the same on every device.
+
+    Packed images have the digest of what they are unpacked.
+    """
     sha = hashlib.sha256()
     for tensor in tensors:
         sha.update(f"{tensor.dtype} {list(tensor.shape)};".encode())
-        sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        for part in tensor.split(1000) if isinstance(tensor, Packed) else [tensor]:
+            sha.update(part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()
 
 
@@ -59,10 +65,33 @@ class Split:
     def __len__(self) -> int:
         return len(self.targets)
 
+    @property
+    def kept(self) -> "Tensor | Packed | Deferred":
+        """The inputs in the form in which they lie in memory."""
+        return self.inputs
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of inputs and targets or of what they are made from, kept with every number measured on them."""
-        return self.made_from or digest(self.inputs, self.targets)
+        return self.made_from or digest(cast(Tensor | Packed, self.kept), self.targets)
+
+
+class PackedSplit(Split):
+    """A split of images that lie in memory as bytes; `inputs` is made anew, whole, whenever it is asked for.
+
+    `augment` here changes batches of bytes, before they are normalised.
+    """
+
+    def __init__(self, packed: Packed, targets: Tensor, augment: Augmentation | None = None) -> None:
+        self.__dict__.update(packed=packed, targets=targets, augment=augment, named={}, made_from=None)
+
+    @property
+    def inputs(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.kept.whole()
+
+    @property
+    def kept(self) -> Packed:
+        return self.__dict__["packed"]
 
 
 class Deferred:
@@ -133,7 +162,7 @@ class Recent:
         found = self._splits.pop(key, None)
         found = draw() if found is None else found
         self._splits[key] = found
-        while len(self._splits) > 1 and sum(s.inputs.nbytes for s in self._splits.values()) > self.limit:
+        while len(self._splits) > 1 and sum(s.kept.nbytes for s in self._splits.values()) > self.limit:
             del self._splits[next(iter(self._splits))]
         return found
 

@@ -117,10 +117,10 @@ class ImageFolder(ImageDataset):
     def labels(self, split: SplitName) -> Tensor:
         return torch.tensor([label for _, label in self._listed[split]])
 
-    def pixels(self, split: SplitName, index: Tensor) -> Tensor:
+    def stored(self, split: SplitName, index: Tensor) -> Tensor:
         files = [self._listed[split][place][0] for place in index.tolist()]
         images = torch.stack([self._image(file) for file in files])
-        return images.permute(0, 3, 1, 2).contiguous().float().div_(255)
+        return images.permute(0, 3, 1, 2).contiguous()
 
     @cached_property
     def _statistics(self) -> tuple[list[float], list[float]]:

@@ -19,8 +19,9 @@ from torchvision.transforms.v2 import functional as vision
 
 from provenzoo import plain
 from provenzoo.datasets import corruptions
-from provenzoo.datasets.base import SPLITS, Augmentation, Dataset, Split, SplitName, digest
+from provenzoo.datasets.base import SPLITS, Augmentation, Dataset, PackedSplit, Split, SplitName, digest
 from provenzoo.datasets.corruptions import Corrupt
+from provenzoo.datasets.packed import Packed
 from provenzoo.datasets.policies import AutoAugmenter, Policy
 from provenzoo.datasets.randaugment import Eraser, Rand, RandAugmenter
 from provenzoo.draws import Permute, cell_permutation, generator
@@ -107,9 +108,13 @@ class ImageDataset(Dataset):
         """`[N]` int64, places in `all_classes`."""
         raise NotImplementedError
 
+    def stored(self, split: SplitName, index: Tensor) -> Tensor:
+        """A split's images at places `index` `[n]` as its files have them, of one side: `[n, C, H, H]` uint8."""
+        raise NotImplementedError
+
     def pixels(self, split: SplitName, index: Tensor) -> Tensor:
         """A split's images at places `index` `[n]`: `[n, C, image_size, image_size]` float32 in [0, 1]."""
-        raise NotImplementedError
+        return fit(self.stored(split, index).float().div_(255), self.image_size)
 
     @property
     def shapes(self) -> dict[str, int]:
@@ -127,20 +132,34 @@ class ImageDataset(Dataset):
     def prepare(self, split: SplitName) -> Split:
         labels = self.labels(split)
         index = self._choose(split, labels)
-        images = self.pixels(split, index)
         relabel = torch.full([len(self.all_classes)], -1)
         relabel[self._kept] = torch.arange(len(self._kept))
         targets = relabel[labels[index]]
-        made_from = None
         if self.corrupt:
-            made_from = self._made_from(digest(images, targets), self.corrupt)
-            images = corruptions.apply(images, self.corrupt, self.seed, SPLITS.index(split))
-        if self._permutation is not None:
-            images = images.flatten(2)[..., self._permutation].view_as(images)
-        mean, std = self._scale
+            return self._corrupted(split, index, targets, self.corrupt)
         batches = self._augmentation() if split == "train" and self.augment else None
-        inputs = images.sub_(mean).div_(std)
-        return Split(inputs, targets, augment=batches, made_from=made_from)
+        stored = self.stored(split, index)
+        noisy = batches is not None and self.augment and self.augment.erase  # by noise beyond what a byte holds
+        if stored.shape[-1] <= self.image_size and not noisy:
+            return PackedSplit(Packed(self._permuted(fit(stored, self.image_size)), *self._scale), targets, batches)
+        smaller = fit(stored.float().div_(255), self.image_size)
+        return Split(self._normalised(smaller), targets, augment=batches)
+
+    def _corrupted(self, split: SplitName, index: Tensor, targets: Tensor, how: Corrupt) -> Split:
+        images = self.pixels(split, index)
+        made_from = self._made_from(digest(images, targets), how)
+        images = corruptions.apply(images, how, self.seed, SPLITS.index(split))
+        batches = self._augmentation() if split == "train" and self.augment else None
+        return Split(self._normalised(images), targets, augment=batches, made_from=made_from)
+
+    def _permuted(self, images: Tensor) -> Tensor:
+        if self._permutation is None:
+            return images
+        return images.flatten(2)[..., self._permutation].view_as(images)
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        mean, std = self._scale
+        return self._permuted(images).sub_(mean).div_(std)
 
     def _augmentation(self) -> Augmentation:
         """All that `augment` asks for, one after another."""
@@ -249,10 +268,10 @@ def fit(images: Tensor, size: int) -> Tensor:
 
 
 class Augmenter:
-    """`Augment` for whole batches: one gather with an own draw for each image.
+    """`Augment` for whole batches: one gather with an own draw for each image, on the device where the batch is.
 
-    `black` `[C, 1, 1]` is the normalised value of a black pixel. Of permuted images (`permutation` `[H * W]`,
-    as `cell_permutation` gives it) the natural image behind them is flipped and shifted.
+    `black` `[C, 1, 1]` is the normalised value of a black pixel; in images of bytes it is 0. Of permuted images
+    (`permutation` `[H * W]`, as `cell_permutation` gives it) the natural image behind them is flipped and shifted.
     """
 
     def __init__(self, how: Augment, black: Tensor, permutation: Tensor | None = None) -> None:
@@ -261,23 +280,25 @@ class Augmenter:
         self.permutation = permutation
 
     def __call__(self, images: Tensor, draws: torch.Generator) -> Tensor:
-        """A changed copy of a batch `[B, C, H, W]`."""
-        source, inside = self._sources(len(images), images.shape[-2], images.shape[-1], draws)
+        """A changed copy of a batch `[B, C, H, W]`, normalised or uint8."""
+        source, inside = self._sources(images, draws)
         if self.permutation is not None:
-            source = self.permutation.argsort()[source[:, self.permutation]]
-            inside = inside[:, self.permutation]
-        source, inside = source.to(images.device), inside.to(images.device)
+            permutation = self.permutation.to(images.device)
+            source = permutation.argsort()[source[:, permutation]]
+            inside = inside[:, permutation]
         flat = images.flatten(2)
         moved = flat.gather(2, source[:, None].expand_as(flat)).view_as(images)
-        return torch.where(inside.view(-1, 1, *images.shape[-2:]), moved, self.black.to(images))
+        black = torch.zeros_like(self.black) if images.dtype == torch.uint8 else self.black
+        return torch.where(inside.view(-1, 1, *images.shape[-2:]), moved, black.to(images))
 
-    def _sources(self, batch: int, height: int, width: int, draws: torch.Generator) -> tuple[Tensor, Tensor]:
-        """For each pixel, where it comes from and whether that lies in the image, `[B, H * W]` on the CPU."""
-        pad = self.how.crop
-        shift = torch.randint(-pad, pad + 1, (2, batch, 1), generator=draws, device=draws.device).cpu()
-        mirror = torch.rand(batch, 1, generator=draws, device=draws.device).cpu() < (0.5 if self.how.flip else 0)
-        rows = torch.arange(height) + shift[0]
-        columns = torch.arange(width) + shift[1]
+    def _sources(self, images: Tensor, draws: torch.Generator) -> tuple[Tensor, Tensor]:
+        """For each pixel, where it comes from and whether that lies in the image, `[B, H * W]`."""
+        batch, (height, width), pad = len(images), images.shape[-2:], self.how.crop
+        shift = torch.randint(-pad, pad + 1, (2, batch, 1), generator=draws, device=draws.device)
+        mirror = torch.rand(batch, 1, generator=draws, device=draws.device) < (0.5 if self.how.flip else 0)
+        shift, mirror = shift.to(images.device), mirror.to(images.device)
+        rows = torch.arange(height, device=images.device) + shift[0]
+        columns = torch.arange(width, device=images.device) + shift[1]
         columns = torch.where(mirror, width - 1 - columns, columns)
         inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
         source = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from provenzoo.datasets.base import SplitName
 from provenzoo.datasets.idx import read_idx
-from provenzoo.datasets.images import Positive, PublishedImages, fit
+from provenzoo.datasets.images import Positive, PublishedImages
 from provenzoo.datasets.places import download_folder, places
 from provenzoo.errors import ZooError
 
@@ -66,9 +66,8 @@ class IdxImages(PublishedImages):
     def labels(self, split: SplitName) -> Tensor:
         return self._read(FILES[split][1], self.counts[split]).long()
 
-    def pixels(self, split: SplitName, index: Tensor) -> Tensor:
-        images = self._read(FILES[split][0], self.counts[split], SIDE, SIDE)
-        return fit(images[index, None].float().div_(255), self.image_size)
+    def stored(self, split: SplitName, index: Tensor) -> Tensor:
+        return self._read(FILES[split][0], self.counts[split], SIDE, SIDE)[index, None]
 
     def _read(self, name: str, *shape: int) -> Tensor:
         return read_idx(self.files[name], shape, self.md5.get(name))

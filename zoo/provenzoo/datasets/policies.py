@@ -55,9 +55,10 @@ def change(images: Tensor, name: str, level: int, negative: bool) -> Tensor:
 
 
 class OnPixels:
-    """Changes of the pixels behind normalised images; of permuted ones (`permutation` `[H * W]`) the natural image's.
+    """Changes of the pixels of images, uint8 or behind normalised ones.
 
-    `mean` and `std` `[C, 1, 1]` are those that normalised the images.
+    Of permuted ones (`permutation` `[H * W]`) the natural image behind is changed. `mean` and `std` `[C, 1, 1]` are
+    those that normalised the images.
     """
 
     def __init__(self, mean: Tensor, std: Tensor, permutation: Tensor | None = None) -> None:
@@ -66,14 +67,18 @@ class OnPixels:
 
     def __call__(self, images: Tensor, draws: torch.Generator) -> Tensor:
         """A changed copy of a batch `[B, C, H, W]`."""
+        if images.dtype == torch.uint8:
+            return self._changed(images.clone(), draws)
         mean, std = self.mean.to(images), self.std.to(images)
         pixels = images.mul(std).add_(mean).mul_(255).round_().clamp_(0, 255).byte()
+        return self._changed(pixels, draws).to(images.dtype).div_(255).sub_(mean).div_(std)
+
+    def _changed(self, pixels: Tensor, draws: torch.Generator) -> Tensor:
+        """Images `[B, C, H, W]` uint8, changed in place or anew."""
         if self.permutation is not None:
             pixels = moved(pixels, self.permutation.argsort())
         pixels = self.changed(pixels, draws)
-        if self.permutation is not None:
-            pixels = moved(pixels, self.permutation)
-        return pixels.to(images.dtype).div_(255).sub_(mean).div_(std)
+        return pixels if self.permutation is None else moved(pixels, self.permutation)
 
     def changed(self, pixels: Tensor, draws: torch.Generator) -> Tensor:
         """Pixels `[B, C, H, W]` uint8, which may be written into, after the change."""

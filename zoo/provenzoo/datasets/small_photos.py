@@ -20,7 +20,7 @@ from torch import Tensor
 from torchvision.datasets.utils import check_integrity
 
 from provenzoo.datasets.base import SPLITS, SplitName
-from provenzoo.datasets.images import Positive, PublishedImages, fit
+from provenzoo.datasets.images import Positive, PublishedImages
 from provenzoo.datasets.places import download_folder, places
 from provenzoo.errors import ZooError
 
@@ -101,9 +101,8 @@ class SmallPhotos(PublishedImages):
     def labels(self, split: SplitName) -> Tensor:
         return _arrays(type(self), self.folder, split)[1]
 
-    def pixels(self, split: SplitName, index: Tensor) -> Tensor:
-        images, _ = _arrays(type(self), self.folder, split)
-        return fit(images[index].float().div_(255), self.image_size)
+    def stored(self, split: SplitName, index: Tensor) -> Tensor:
+        return _arrays(type(self), self.folder, split)[0][index]
 
     @classmethod
     def _held(cls, folder: Path) -> list[str]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from provenzoo import registry
 from provenzoo.datasets.base import Dataset, Deferred, Split, as_dtype
+from provenzoo.datasets.packed import Packed
 from provenzoo.errors import ZooError
 from provenzoo.models.base import named_tensors
 from provenzoo.training import parallel
@@ -72,14 +73,14 @@ def tf32(wanted: bool, device: torch.device) -> Iterator[None]:
             place.allow_tf32 = allowed
 
 
-def predict(model: nn.Module, inputs: Tensor | Deferred) -> Tensor:
+def predict(model: nn.Module, inputs: Tensor | Packed | Deferred) -> Tensor:
     """The outputs of a model in eval mode on a whole set `[N, ...]`.
 
     Of several processes each takes some of the batches, whole ones, so that all have one process's outputs to the bit.
     """
     own = parallel.in_turns(math.ceil(len(inputs) / BATCH))
     with torch.inference_mode():
-        batches = inputs.split(BATCH, own) if isinstance(inputs, Deferred) else inputs.split(BATCH)[own]
+        batches = inputs.split(BATCH)[own] if isinstance(inputs, Tensor) else inputs.split(BATCH, own)
         return parallel.dealt([model(batch) for batch in batches], len(inputs), BATCH)
 
 
@@ -95,12 +96,14 @@ class Measure:
         dtype: torch.dtype,
     ):
         self.functions = functions
-        self.inputs = split.inputs.to(device, dtype)
+        self.asked = {name: _asked(function) for name, function in functions.items()}
+        self.inputs = split.kept.to(device, dtype)
+        if isinstance(self.inputs, Packed) and any("inputs" in asked for asked in self.asked.values()):
+            self.inputs = self.inputs.whole()
         self.targets = as_dtype(split.targets, device, dtype)
         self.known: dict[str, Any] = {"inputs": self.inputs, "targets": self.targets}
         self.known |= {name: as_dtype(tensor, device, dtype) for name, tensor in split.named.items()}
         self.known |= {name: as_dtype(tensor, device, dtype) for name, tensor in dataset.structure.items()}
-        self.asked = {name: _asked(function) for name, function in functions.items()}
 
     def __call__(self, model: nn.Module) -> dict[str, Value]:
         """Every metric of a model (one replica). A replica whose outputs are not finite gives null."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from provenzoo.datasets.base import Split, Stream, as_dtype
+from provenzoo.datasets.packed import Packed
 from provenzoo.draws import generator
 from provenzoo.errors import ZooError
 from provenzoo.training import parallel
@@ -22,7 +23,8 @@ class Feed:
 
     Epoch e goes through the set in the order drawn by (seed, "order", e). Its last batch holds what is left
     and is short where the batch does not divide the set. A batch as large as the set or larger is the whole
-    set, unshuffled (gradient descent). Images are augmented by (seed, "augment", step).
+    set, unshuffled (gradient descent). Images are augmented by (seed, "augment", step); those that are kept as bytes
+    lie on the device so, and a batch is normalised after that.
     """
 
     dealt: ClassVar[bool] = False
@@ -39,9 +41,13 @@ class Feed:
         self.size = len(splits[0])
         self.batch_size = min(batch, self.size)
         self.steps_per_epoch = math.ceil(self.size / self.batch_size)
-        self._inputs = [split.inputs.to(device, dtype) for split in splits]
-        self._targets = [as_dtype(split.targets, device, dtype) for split in splits]
         self._augment = [split.augment for split in splits]
+        kept = [split.kept.to(device, dtype) for split in splits]
+        if self.steps_per_epoch == 1 and self._augment[0] is None:
+            kept = [part.whole() if isinstance(part, Packed) else part for part in kept]
+        self._packed = [part for part in kept if isinstance(part, Packed)]
+        self._inputs = [part.pixels for part in self._packed] or [part for part in kept if isinstance(part, Tensor)]
+        self._targets = [as_dtype(split.targets, device, dtype) for split in splits]
         self._span = max(1, CHUNK_BYTES // self._bytes_per_batch())
         self._ordered: tuple[int, list[Tensor]] = (-1, [])
         self._held: tuple[int, int] = (-1, -1)
@@ -59,7 +65,7 @@ class Feed:
         if self._held != (epoch, chunk):
             self._gather(epoch, chunk)
         inputs, targets = self._batches[0][at], self._batches[1][at]
-        return (inputs if self._augment[0] is None else self._augmented(inputs, step)), targets
+        return (self._ready(inputs, step) if self._packed or self._augment[0] else inputs), targets
 
     def _gather(self, epoch: int, chunk: int) -> None:
         """One gather for many steps, whose batches are views of it."""
@@ -90,13 +96,15 @@ class Feed:
             torch.index_select(tensor, 0, chosen, out=place)
         return self._kept[name][0].split(self.batch_size) if alone else self._kept[name].split(self.batch_size, dim=1)
 
-    def _augmented(self, inputs: Tensor, step: int) -> Tensor:
-        parts = [inputs] if len(self.seeds) == 1 else inputs.unbind()
-        changed = [
-            augment(part, generator(seed, "augment", step)) if augment else part
-            for augment, part, seed in zip(self._augment, parts, self.seeds, strict=True)
-        ]
-        return changed[0] if len(changed) == 1 else torch.stack(changed)
+    def _ready(self, inputs: Tensor, step: int) -> Tensor:
+        """Each seed's part augmented, then normalised if it is of bytes."""
+        parts = [inputs] if len(self.seeds) == 1 else list(inputs.unbind())
+        for place, (augment, seed) in enumerate(zip(self._augment, self.seeds, strict=True)):
+            if augment:
+                parts[place] = augment(parts[place], generator(seed, "augment", step))
+            if self._packed:
+                parts[place] = self._packed[place].unpack(parts[place])
+        return parts[0] if len(parts) == 1 else torch.stack(parts)
 
     def _bytes_per_batch(self) -> int:
         item = sum(inputs[0].numel() * inputs.element_size() for inputs in self._inputs)
