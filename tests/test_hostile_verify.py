@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_run import copied
 
 import provenzoo
 from provenzoo import fetch
@@ -163,3 +164,76 @@ def test_files_of_a_hostile_list_are_not_pulled(hub, good: Path) -> None:
                 fetch.pull("hf:someone/evil")
         else:
             assert Path(fetch.pull("hf:someone/evil")["folder"]).is_dir()
+
+
+@pytest.mark.parametrize("sets", [7, [1], {"a": 7}, {"a": {"values": {"accuracy": ["x"]}}}])
+def test_info_of_sets_that_are_none_is_one_line(folder: Path, sets: Any) -> None:
+    in_json(folder / "config.json", lambda config: config.update(sets=sets))
+    with pytest.raises(ZooError, match="sets") as caught:
+        provenzoo.info(f"local:{folder}")
+    assert "\n" not in str(caught.value)
+
+
+# --- what a card says too much ------------------------------------------------------------------------------------
+
+
+def off(folder: Path) -> set[tuple[str, str]]:
+    return {(row.where, row.metric) for row in provenzoo.verify(f"local:{folder}").rows if not row.agrees}
+
+
+def in_card(folder: Path, old: str, new: str) -> None:
+    card = (folder / "README.md").read_text()
+    assert card.count(old) == 1, card
+    (folder / "README.md").write_text(card.replace(old, new))
+
+
+def test_a_claim_that_is_none_of_the_runs_is_found(folder: Path) -> None:
+    in_card(
+        folder,
+        "\n\nThe value is the worst",
+        "\n| ✅ holds | it is best | 0.99 | &gt;= 0.9 | – |\n\nThe value is the worst",
+    )
+    assert off(folder) == {("card: claims", "no claim of run.json")}
+
+
+def test_a_result_that_is_none_of_a_set_is_found(folder: Path) -> None:
+    in_card(folder, "\n\nMean, standard", "\n| best | accuracy | 0.99 | 0 | 0.99 | 0.99 | 203 |\n\nMean, standard")
+    assert off(folder) == {("card", "no number of a set: best")}
+
+
+def test_what_a_person_wrote_around_our_block_is_not_taken_for_it(folder: Path) -> None:
+    mine = "## Claims\n\n| a | b |\n|---|---|\n| mine | 1 |\n\n## Results in and out of distribution\n\n| x | 2 |\n\n"
+    in_card(folder, "<!-- provenzoo: begin", mine + "<!-- provenzoo: begin")
+    assert off(folder) == set()
+
+
+def test_words_of_a_claim_do_not_hide_it(reference: Path, tmp_path: Path) -> None:
+    run = copied(reference, tmp_path / "words")
+    in_json(run / "run.json", lambda record: record["claims"][0].update(says="it holds if | ## Claims ✅ |"))
+    publish(run, f"local:{tmp_path}/out", stage="tune")
+    assert off(tmp_path / "out") == set()
+    in_card(tmp_path / "out", "every seed | 0.", "every seed | 0.9")
+    assert off(tmp_path / "out") == {("card: claims", "learns (told)")}
+
+
+def test_a_claim_without_a_value_is_told_and_verified(reference: Path, tmp_path: Path) -> None:
+    run = copied(reference, tmp_path / "lost")
+    in_json(run / "run.json", lambda record: record["claims"][0].update(value=None, holds=False))
+    publish(run, f"local:{tmp_path}/out", stage="tune")
+    assert "| not finite |" in (tmp_path / "out/README.md").read_text() and off(tmp_path / "out") == set()
+
+
+def test_a_run_whose_record_leaves_stages_out_does_not_verify(reference: Path, tmp_path: Path) -> None:
+    run = copied(reference, tmp_path)
+    in_json(run / "run.json", lambda record: record.update(stages=record["stages"][:1]))
+    rows = [row for row in provenzoo.verify(run).rows if not row.agrees]
+    assert [(row.where, row.metric) for row in rows] == [(name, "its place in run.json") for name in ("tune", "judge")]
+
+
+@pytest.mark.parametrize("content", ["[1]", "{}", '{"sets": 7}', '{"sets": {"in": 7}}'])
+def test_a_stage_whose_numbers_are_none_is_one_line(reference: Path, tmp_path: Path, content: str) -> None:
+    run = copied(reference, tmp_path)
+    (run / "stages/judge/metrics.json").write_text(content)
+    for place in (run, run / "stages/judge"):
+        with pytest.raises(ZooError, match=r"metrics\.json.*must be a mapping|metrics\.json.*a mapping is needed"):
+            provenzoo.verify(place)

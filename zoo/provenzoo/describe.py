@@ -11,6 +11,7 @@ from typing import Any
 from provenzoo import fetch, remote
 from provenzoo.errors import UsageError
 from provenzoo.models.base import groups_of
+from provenzoo.pipeline.told import check_sets
 from provenzoo.plain import read_yaml
 from provenzoo.registry import KINDS, Entry, entry, list_names, names_held, recipe_file, unknown
 from provenzoo.settings import parameters
@@ -71,7 +72,7 @@ def _describe_checkpoint(reference: str, manifest: Mapping[str, Any]) -> dict[st
     """What a checkpoint's config tells; its weights are not fetched for it."""
     place = fetch.place(reference)
     config = fetch.read_config(place)
-    sets = config["sets"] if "sets" in config else fetch.numbers(place)
+    sets = check_sets(config["sets"] if "sets" in config else fetch.numbers(place), reference, own=True)
     keys = ("recipe", "stage", "model", "filled", "data", "seeds", "frozen", "precision", "ema")
     return {
         "paper": str(config.get("paper", "")),

@@ -11,7 +11,6 @@ from provenzoo.settings import Settings, read
 LARGEST = 2**24
 """What the examples of a set, or another of its sizes, may be to be drawn again where somebody else wrote it."""
 SIZES = ("train", "test", "limit", "features", "num_classes", "image_size", "size", "channels", "dim")
-_Count = Annotated[int, Field(ge=1, le=LARGEST)]
 _Seeds = Annotated[list[int], Field(min_length=1, max_length=10_000)]
 
 
@@ -27,11 +26,11 @@ class ToldSet(_Told):
     model: dict[str, Any]
     data: dict[str, Any]
     metrics: list[str]
-    values: dict[str, list[Any]]
+    values: dict[str, list[int | float | list[int | float | None] | None]]
     loss: str
     dtype: str
     seeds: _Seeds
-    n: _Count
+    n: Annotated[int, Field(ge=1)]
     digests: list[str]
 
 
@@ -56,8 +55,11 @@ class ToldRun(_Told):
     claims: list[ToldClaim]
 
 
-def check_sets(sets: Any, where: str) -> dict[str, Any]:
-    """The sets of a checkpoint; an error where one is not what an evaluation leaves."""
+def check_sets(sets: Any, where: str, own: bool = False) -> dict[str, Any]:
+    """The sets of a checkpoint; an error where one is not what an evaluation leaves.
+
+    A run's `own` may be of any size.
+    """
     if not isinstance(sets, dict):
         raise ZooError(f"{where}: sets must be a mapping")
     for label, node in sets.items():
@@ -66,9 +68,10 @@ def check_sets(sets: Any, where: str) -> dict[str, Any]:
         if wrong or len(told.digests) != len(told.seeds) or len(set(told.seeds)) < len(told.seeds):
             what = f"{wrong[0]!r}" if wrong else "a digest"
             raise ZooError(f"{at}: {what} is not told once for each of its seeds")
-        for key in SIZES:
-            if isinstance(size := told.data.get(key), int) and size > LARGEST:
-                raise ZooError(f"{at}.data.{key}: {size} is more than the {LARGEST} that is drawn; refused")
+        sizes = {} if own else {"n": told.n} | {f"data.{key}": told.data.get(key) for key in SIZES}
+        for key, size in sizes.items():
+            if isinstance(size, int) and size > LARGEST:
+                raise ZooError(f"{at}.{key}: {size} is more than the {LARGEST} that is drawn; refused")
     return sets
 
 

@@ -166,7 +166,7 @@ def _folders(run: Path) -> dict[str, Path]:
 
 def _run_rows(run: Path) -> Iterator[Row]:
     """Every summary and claim of run.json, computed again from the stages' metrics.json."""
-    record = read_json(run / "run.json")
+    record = RunView.read(run).record
     if record["status"] != "complete":
         return
     plan, folder = Plan.of(plain_recipe(compose(run / "config.yaml"))), RunFolder(run)
@@ -176,6 +176,10 @@ def _run_rows(run: Path) -> Iterator[Row]:
             for key in again:
                 if saved.get(key) != again[key]:
                     yield Row(where, f"{metric} ({key})", None, saved.get(key), again[key], 0.0, False)
+    listed = {stage["name"] for stage in record["stages"]}
+    for point in plan.points:
+        if point.name not in listed:
+            yield Row(point.name, "its place in run.json", None, None, "a stage", 0.0, False)
     told = {claim["id"]: claim for claim in record["claims"]}
     for again in claims_of(plan, folder):
         saved = told.get(again["id"], {})
@@ -186,7 +190,8 @@ def _run_rows(run: Path) -> Iterator[Row]:
 
 
 def _stage_rows(name: str, folder: Path, source: _Source) -> Iterator[Row]:
-    origin = read_json(folder / "stage.json").get("origin")
+    record = read_json(folder / "stage.json")
+    origin = record.get("origin") if isinstance(record, dict) else None
     parent = source.place(origin) if origin else None
     trains = (folder / "config.json").is_file() or (folder / "model.safetensors").is_file()
     yield from _set_rows(_sets(folder), f"local:{folder}" if trains else parent, name, source)
@@ -211,7 +216,8 @@ def _frozen_rows(trained: fetch.Checkpoint, parent: fetch.Checkpoint, where: str
 
 def _sets(folder: Path) -> dict[str, Any]:
     """What metrics.json tells of each set."""
-    return read_json(folder / "metrics.json")["sets"]
+    data = read_json(file := folder / "metrics.json")
+    return check_sets(data.get("sets") if isinstance(data, dict) else None, str(file), own=True)
 
 
 def _set_rows(sets: dict[str, Any], reference: str | None, where: str, source: _Source) -> Iterator[Row]:

@@ -76,6 +76,9 @@ def _table_rows(text: str, sets: dict[str, Any], again: Numbers) -> Iterator[Row
             if values is None:
                 continue
             yield from _cell_rows(f"card: {where}", metric, cells or [], summarise(values), slack(metric, entry))
+    for cells in stated:
+        saved = _number(cells[2]) if len(cells) > 2 else None
+        yield Row("card", f"no number of a set: {cells[0]}", None, saved, None, 0.0, False)
 
 
 def _cell_rows(where: str, metric: str, cells: list[str], summary: dict[str, Any], absolute: float) -> Iterator[Row]:
@@ -95,8 +98,9 @@ def _tiny(saved: float | None, summary: dict[str, Any]) -> bool:
 
 
 def _section(text: str, heading: str) -> str | None:
-    """What stands below a heading of a card; None where the card does not have it."""
-    _, found, below = text.partition(heading)
+    """What stands below a heading of what we wrote in a card; None where the card does not have it."""
+    ours = text.partition("<!-- provenzoo: begin")[2].partition("<!-- provenzoo: end -->")[0]
+    _, found, below = (ours or text).partition(heading)
     return below.partition("\n## ")[0] if found else None
 
 
@@ -111,16 +115,18 @@ def _number(text: str) -> float | None:
 
 def told_rows(file: Path, record: dict[str, Any]) -> Iterator[Row]:
     """Each claim's value as the card's table tells it, where there is one, beside that in run.json."""
-    claims = [claim for claim in record["claims"] if claim["value"] is not None]
+    claims = record["claims"]
     table = _section(ModelCard.load(file, ignore_metadata_errors=True).text, "## Claims")
     if table is None:
         return
-    lines = [line.split("|") for line in table.splitlines() if line.startswith("| ") and "holds if" not in line]
+    lines = [line.split("|") for line in table.splitlines() if line.startswith("|")][2:]
     stated = [(_number(cells[3].strip()), "✅" in cells[1]) for cells in lines if len(cells) > 4]
     for index, claim in enumerate(claims):
         value, holds = stated[index] if index < len(stated) else (None, None)
         same = agree(value, claim["value"], _FOUR) and holds is claim["holds"]
         yield Row("card: claims", f"{claim['id']} (told)", None, value, claim["value"], _FOUR, same)
+    for value, _ in stated[len(claims) :]:
+        yield Row("card: claims", "no claim of run.json", None, value, None, _FOUR, False)
 
 
 def claim_rows(record: dict[str, Any], config: dict[str, Any], again: Numbers) -> tuple[list[Row], list[str]]:

@@ -157,12 +157,20 @@ _UNWRITTEN: dict[str, Any] = {  # what run.json says before the first stage has 
 }
 
 
+_CLAIM = {"id", "says", "source", "metric", "over", "value", "at", "matches", "holds_if", "holds"}
+
+
 def _check_record(record: Any, stages: Any, where: str) -> None:
     """An error where run.json does not tell of a run of these stages, each in a folder of the run's own."""
     known = record.keys() >= _UNWRITTEN.keys() if isinstance(record, dict) else False
     kinds = ((key, type(_UNWRITTEN[key])) for key in ("status", "environment", "stages", "metrics", "claims"))
     if not known or not isinstance(stages, dict) or not all(isinstance(record[key], kind) for key, kind in kinds):
         raise ZooError(f"{where}: is no record of a run; `provenzoo run` writes it again")
+    if not all(isinstance(claim, dict) and claim.keys() >= _CLAIM for claim in record["claims"]) or not all(
+        isinstance(about, dict) and all(isinstance(summary, dict) for summary in about.values())
+        for about in record["metrics"].values()
+    ):
+        raise ZooError(f"{where}: its claims or metrics are not those of a run; `provenzoo run` writes it again")
     plain_data(record, where)
     for entry in record["stages"]:
         lost = entry.get("diverged", {}) if isinstance(entry, dict) else None
