@@ -17,6 +17,7 @@ from provenzoo.training import parallel
 from provenzoo.training.execution import Execution
 from provenzoo.training.feed import AnyFeed, Feed, FreshFeed, Repeated
 from provenzoo.training.loop import train
+from provenzoo.training.mixing import MixedFeed, Mixing
 from provenzoo.training.optim import read_optim
 from provenzoo.training.replicas import Replicas
 
@@ -87,6 +88,10 @@ def of(seeds: list[int], batch: int, size: int = 203, side: int = 0) -> Feed:
     return Feed([split(seed, size, side) for seed in seeds], seeds, batch, dtype=torch.float64)
 
 
+def fresh(batch: int) -> FreshFeed:
+    return FreshFeed([STREAM], [0], batch, dtype=torch.float64)
+
+
 def frozen_norm() -> dict[str, Tensor]:
     """BatchNorm's own parameters frozen, so that it stays as it is."""
     return fitted(
@@ -101,7 +106,9 @@ CASES: dict[str, Callable[[], dict[str, Tensor]]] = {
     "two rates at once": lambda: fitted(mlps(2), Repeated(of([0], 25), 2), 12),
     "micro-batches": lambda: fitted(mlps(1), of([0], 25), 12, accumulate=4),
     "moving averages": lambda: fitted(mlps(1), of([0], 25), 12, execution=Execution(ema=0.9)),
-    "items of a stream": lambda: fitted(mlps(1), FreshFeed([STREAM], [0], 7, dtype=torch.float64), 12),
+    "items of a stream": lambda: fitted(mlps(1), fresh(7), 12),
+    "mixed": lambda: fitted(mlps(1), MixedFeed(of([0], 25), Mixing(0.8, 0.0, 3)), 12),
+    "items of a stream, mixed": lambda: fitted(mlps(1), MixedFeed(fresh(32), Mixing(0.8, 0.0, 3)), 12),
     "BatchNorm, the last batch of 1": lambda: fitted(net(), of([0], 101, side=7), 6),
     "BatchNorm, micro-batches of unlike sizes": lambda: fitted(net(), of([0], 25, side=7), 6),
     "BatchNorm, frozen": frozen_norm,
@@ -109,6 +116,7 @@ CASES: dict[str, Callable[[], dict[str, Tensor]]] = {
 }
 REFUSED: dict[str, Callable[[], dict[str, Tensor]]] = {
     "BatchNorm of its own": lambda: fitted(net(Own), of([0], 25, side=7), 3),
+    "parts of groups that are mixed": lambda: fitted(mlps(1), MixedFeed(fresh(24), Mixing(0.8, 0.0, 3)), 3),
 }
 
 
@@ -123,8 +131,9 @@ if __name__ == "__main__":
     found = done()
     if parallel.speaks():
         save_file(found, Path(sys.argv[1]))
-    try:
-        with parallel.joined(torch.device("cpu")):
-            REFUSED["BatchNorm of its own"]()
-    except ZooError as error:
-        print(error, file=sys.stderr)
+    for run in REFUSED.values():
+        try:
+            with parallel.joined(torch.device("cpu")):
+                run()
+        except ZooError as error:
+            print(error, file=sys.stderr)

@@ -150,6 +150,19 @@ def test_the_papers_settings_stand_in_the_recipes():
     assert train["batch"] == 1024 and round(300 * 1_281_167 / 1024) == train["steps"]
 
 
+def test_the_imagenet_recipe_trains_by_deits_table():
+    """Touvron et al. 2021, arXiv:2012.12877, Table 9, the column of DeiT-B, which Ti shares but for its width."""
+    train = composed("imagenet")["stages"]["train"]
+    assert train["optim"]["name"] == "adamw" and train["optim"]["lr"] == 5e-4 * train["batch"] / 512
+    assert train["optim"]["weight_decay"] == 0.05 and train["label_smoothing"] == 0.1
+    assert train["optim"]["schedule"]["warmup"] * 300 == pytest.approx(5, abs=0.02)
+    assert (train["mixup"], train["cutmix"]) == (0.8, 1.0)
+    assert train["data"] == {
+        "name": "imagenet", "augment": {"rand": {"magnitude": 9, "spread": 0.5}, "erase": 0.25}, "repeats": 3,
+    }  # fmt: skip
+    assert train["model"]["drop_path"] == 0.1
+
+
 def test_a_pattern_leaves_out_what_needs_a_gpu_or_is_not_there_and_downloads_nothing(tmp_path, monkeypatch):
     def no_network(*_, **__):
         raise AssertionError("nothing is downloaded by a pattern")

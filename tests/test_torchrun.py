@@ -71,9 +71,10 @@ def test_two_processes_take_the_steps_of_one(case: str, trained: tuple[dict[str,
         assert torch.equal(found["outputs"], alone["outputs"])
 
 
-def test_a_batch_norm_that_cannot_be_taken_over_all_rows_is_refused(
+def test_a_batch_norm_or_a_mixing_that_cannot_be_taken_over_all_rows_is_refused(
     trained: tuple[dict[str, torch.Tensor], str],
 ) -> None:
+    assert "batch: 24 rows in 2 processes would part groups of 16" in trained[1]
     assert "Own takes its statistics over the rows of one process alone; train this model in one process" in trained[1]
 
 

@@ -32,15 +32,16 @@ def class_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Mean cross-entropy in nats: `[..., N, K], [..., N] -> [...]`.
+    """Mean cross-entropy in nats: `[..., N, K], [..., N] -> [...]`; targets may be shares of the classes `[..., N, K]`.
 
     With label smoothing e, a target is 1 - e on its class and e spread evenly over all K (Szegedy et al.
     2016, arXiv:1512.00567, Sec. 7).
     """
-    if targets.dim() == 1:
+    if outputs.dim() == 2:
         return F.cross_entropy(outputs, targets, label_smoothing=label_smoothing)
-    each = F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none", label_smoothing=label_smoothing)
-    return each.view(targets.shape).mean(-1)
+    flat = targets.flatten(0, -2) if targets.is_floating_point() else targets.flatten()
+    each = F.cross_entropy(outputs.flatten(0, -2), flat, reduction="none", label_smoothing=label_smoothing)
+    return each.view(outputs.shape[:-1]).mean(-1)
 
 
 def _hits(outputs: Tensor, targets: Tensor, left_out: Tensor | None = None) -> Tensor:

@@ -17,14 +17,15 @@ from provenzoo.models.base import members, model_groups, model_split, named_tens
 from provenzoo.models.split import merged_state, split_fused, split_state
 from provenzoo.stages.evaluate import check_shapes
 from provenzoo.stages.other_length import Change, Length, change, up_to
-from provenzoo.stages.training_settings import Finetune, Pretrain, Train, log_interval, logged_steps
+from provenzoo.stages.training_settings import Finetune, Pretrain, Train, log_interval, logged_steps, mixing
 from provenzoo.stages.work import Ground, Measured, Outcome, Rehearsed, Stopped, Work, data_for, has_parent
 from provenzoo.training import optim as optimisers
 from provenzoo.training import parallel, population, runtime
-from provenzoo.training.feed import Repeated, make_feed
+from provenzoo.training.feed import AnyFeed, Repeated, make_feed
 from provenzoo.training.frozen import Still
 from provenzoo.training.loop import Result, freeze
 from provenzoo.training.loop import train as train_loop
+from provenzoo.training.mixing import MixedFeed
 from provenzoo.training.replicas import Replicas, at_once_pays
 from provenzoo.training.state import State
 
@@ -45,6 +46,8 @@ def rehearse(settings: Pretrain | Finetune, ground: Ground, origin: Rehearsed | 
     stacked = len(ground.seeds) > 1 and _pays_at_once(model, settings)
     settings.execution.check(model, ground.device, stacked)
     split_where_named(model, settings)
+    if settings.mixup or settings.cutmix:
+        mixing(settings, data, settings.loss or data.loss)
     if isinstance(settings, Finetune):
         _kept_from(model, origin.state if origin else state, settings.reset)
     freeze(model, frozen_parameters(model, settings))
@@ -278,7 +281,9 @@ class _Group:
         self.replicas = Replicas(models, seeds * len(stages))
         self.still = Still(self.replicas.module, frozen_parameters(self.replicas.module, stage.settings))
         settings, device = stage.settings, stage.work.device
-        feed = make_feed([d.train for d in self.datasets], seeds, settings.batch, device, stage.dtype)
+        feed: AnyFeed = make_feed([d.train for d in self.datasets], seeds, settings.batch, device, stage.dtype)
+        if settings.mixup or settings.cutmix:
+            feed = MixedFeed(feed, mixing(settings, self.datasets[0], stage.loss_name))
         self.feed = Repeated(feed, self.times) if self.rates else feed
         self.steps = settings.steps or self.feed.steps(settings.epochs or 0)
         self.length = Length(self.steps, log_interval(self.steps, settings.log_every))

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from provenzoo import components, registry
+from provenzoo.datasets.base import Dataset
 from provenzoo.errors import UsageError
 from provenzoo.metrics.measure import is_vector
 from provenzoo.models.base import groups_of
@@ -14,6 +15,7 @@ from provenzoo.settings import Settings
 from provenzoo.stages.evaluate import SetNode
 from provenzoo.training import population
 from provenzoo.training.execution import Execution
+from provenzoo.training.mixing import Mixing
 from provenzoo.training.optim import Optim
 from provenzoo.training.precision import PrecisionName
 
@@ -28,6 +30,10 @@ class Train(Settings):
     optim: Optim = Optim()
     loss: str | None = None
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    mixup: Annotated[float, Field(ge=0, le=100)] = 0.0
+    """The alpha of mixup's shares, Beta(alpha, alpha); with `cutmix` too, each example draws one of the two."""
+    cutmix: Annotated[float, Field(ge=0, le=100)] = 0.0
+    """That of cutmix's, of images (training/mixing.py)."""
     steps: Positive | None = None
     epochs: Positive | None = None
     batch: Positive = 64
@@ -101,6 +107,9 @@ def check(settings: Train, where: str) -> None:
     if getattr(settings, "population", False):
         if settings.accumulate > 1:
             raise UsageError(f"{where}.accumulate: `population: true` has no batches to split; leave it out")
+        if settings.mixup or settings.cutmix:
+            key = "mixup" if settings.mixup else "cutmix"
+            raise UsageError(f"{where}.{key}: `population: true` has no batches to mix; leave it out")
         if settings.compile:
             raise UsageError(f"{where}.compile: `population: true` has no forward pass to compile; leave it out")
         population.check(settings, where)
@@ -120,6 +129,16 @@ def check(settings: Train, where: str) -> None:
                 raise UsageError(f"{where}.{key}: no group {group!r}{did_you_mean(group, groups) or known}")
     if groups and set(named.get("freeze", ())) >= set(groups):
         raise UsageError(f"{where}.freeze: everything is frozen, so there is nothing to train")
+
+
+def mixing(settings: Train, data: Dataset, loss: str) -> Mixing:
+    """How the examples of a batch are mixed; a UsageError where they or the loss cannot be."""
+    key, shapes = "cutmix" if settings.cutmix else "mixup", data.shapes
+    if loss != "cross-entropy" or "num_classes" not in shapes:
+        raise UsageError(f"{key}: mixes classes, for the loss cross-entropy; leave it out with {loss}")
+    if settings.cutmix and "image_size" not in shapes:
+        raise UsageError("cutmix: cuts boxes out of images, which this data has none of; take `mixup` alone")
+    return Mixing(settings.mixup, settings.cutmix, shapes["num_classes"], data.structure.get("pixel_permutation"))
 
 
 def expected(settings: Train, mentioned: set[int]) -> list[tuple[str, str, int | None]]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import ClassVar
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,6 +13,34 @@ from provenzoo.datasets.packed import Packed
 from provenzoo.draws import generator
 from provenzoo.errors import ZooError
 from provenzoo.training import parallel
+
+
+class AnyFeed(Protocol):
+    """What gives a training its batches."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of the replicas that train on it."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a whole batch."""
+        ...
+
+    @property
+    def dealt(self) -> bool:
+        """Whether `batch` gives the rows of this process alone."""
+        ...
+
+    def steps(self, epochs: int) -> int:
+        """The number of steps of so many epochs."""
+        ...
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of a step."""
+        ...
+
 
 CHUNK_BYTES = 8 * 2**20
 """The most that is gathered ahead: an epoch, or as many batches as fit (at least one)."""
@@ -27,8 +55,6 @@ class Feed:
     lie on the device so, and a batch is normalised after that.
     """
 
-    dealt: ClassVar[bool] = False
-
     def __init__(
         self,
         splits: Sequence[Split],
@@ -38,6 +64,7 @@ class Feed:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.seeds = tuple(seeds)
+        self.dealt = False
         self.size = len(splits[0])
         self.batch_size = min(batch, self.size)
         self.steps_per_epoch = math.ceil(self.size / self.batch_size)
@@ -187,8 +214,9 @@ class FreshFeed:
 class Repeated:
     """The batches of another feed, so many times over: for stacked replicas that share their seeds' data."""
 
-    def __init__(self, feed: Feed | FreshFeed, times: int) -> None:
+    def __init__(self, feed: AnyFeed, times: int) -> None:
         self.feed, self.times, self.steps = feed, times, feed.steps
+        self.seeds = feed.seeds * times
         self.batch_size, self.dealt = feed.batch_size, feed.dealt
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
@@ -199,9 +227,6 @@ class Repeated:
     def _repeat(self, part: Tensor) -> Tensor:
         stacked = part if len(self.feed.seeds) > 1 else part.unsqueeze(0)
         return stacked.repeat(self.times, *[1] * (stacked.dim() - 1))
-
-
-AnyFeed = Feed | FreshFeed | Repeated
 
 
 def make_feed(
