@@ -10,17 +10,24 @@ from typing import Any
 
 import pytest
 import stand_ins
+import timm
+import torch
 from omegaconf import OmegaConf
+from timm.models import save_for_hf
 
 import provenzoo
-from provenzoo import cli, registry
+from provenzoo import checkpoint, cli, registry
 from provenzoo.datasets import imagenet, small_photos
+from provenzoo.errors import UsageError, ZooError
 from provenzoo.pipeline.plan import prepare
 from provenzoo.pipeline.select import select
+from provenzoo.untrusted import check_config
 
 TWINS = ["fashion-mnist", "mnist", "permuted-mnist", "encodings", "transfer-images"]
 PHOTOS = ["cifar10", "cifar100", "svhn", "permuted-cifar100"]
-LARGE = ["imagenet", "imagenet-shifted", "positional-encodings"]
+LARGE = ["imagenet", "imagenet-shifted", "positional-encodings-from-scratch"]
+LOOKED_AT = ["positional-encodings", "positional-encodings-published"]
+PUBLISHED = "hf:timm/vit_small_patch32_224.augreg_in21k_ft_in1k"
 SMALL_VIT = {"dim": 24, "depth": 2, "heads": 2}
 
 
@@ -127,10 +134,10 @@ def test_a_recipe_on_imagenet_takes_a_few_steps_on_generated_images(name, tmp_pa
     assert_ran(name, data, tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", [*TWINS, *PHOTOS, *LARGE])
+@pytest.mark.parametrize("name", [*TWINS, *PHOTOS, *LARGE, *LOOKED_AT])
 def test_a_recipe_resolves_as_it_stands(name):
     data, plan = prepare(f"jelassi2022/{name}")
-    assert data.get("scale", "cpu") == ("cpu" if name in TWINS else "gpu")
+    assert data.get("scale", "cpu") == ("gpu" if name in PHOTOS + LARGE else "cpu")
     assert plan.points and all(point.read_settings() for point in plan.points)
 
 
@@ -186,4 +193,80 @@ def test_a_pattern_of_which_all_is_left_out_exits_with_0(tmp_path, monkeypatch, 
 
 def test_every_image_recipe_is_listed():
     names = {name.partition("/")[2] for name in registry.list_names("recipes", "jelassi2022/*")}
-    assert names >= {*TWINS, *PHOTOS, *LARGE}
+    assert {name for name in names if _has_images(name)} == {*TWINS, *PHOTOS, *LARGE, *LOOKED_AT}
+
+
+def _has_images(name: str) -> bool:
+    """Whether a recipe names a data set of images."""
+    words = json.dumps(composed(name)["stages"])
+    return any(f'"name": "{key}' in words for key in ("fashion-mnist", "mnist", "cifar", "svhn", "imagenet"))
+
+
+# --- encodings, looked at -----------------------------------------------------------------------------------------
+
+
+def grid_encodings(side: int = 7, dim: int = 16) -> torch.Tensor:
+    """Encodings of a grid in which the nearer two tokens are the more alike, and a class token's `[side^2 + 1, dim]`."""
+    at = torch.cartesian_prod(torch.arange(side), torch.arange(side)) / side
+    waves = torch.randn(2, dim, generator=torch.Generator().manual_seed(1)) * 3
+    return torch.cat([torch.zeros(1, dim), torch.cos(at @ waves + torch.arange(dim))])
+
+
+@pytest.fixture
+def timms_folder(tmp_path):
+    """A ViT in timm's own folder format, narrow and of one layer, with a trained one's kind of encodings."""
+    vit = timm.create_model("vit_small_patch32_224", depth=1, embed_dim=16, num_heads=2)
+    vit.pos_embed.data[0] = grid_encodings()
+    save_for_hf(vit, tmp_path / "timm", safe_serialization=True)
+    return tmp_path / "timm"
+
+
+def test_the_encodings_of_our_twins_are_looked_at_without_training(tmp_path):
+    data = composed("positional-encodings")
+    data["stages"]["at-init"]["model"] = {"name": "timm/vit_tiny_patch16_224"}
+    data["stages"]["at-init"]["data"]["size"] = 64
+    run = provenzoo.run(data | {"seeds": 1}, out=tmp_path / "run")
+    assert run.holds and {claim["id"] for claim in run.claims} == set(data["claims"])
+    assert {file.stem for file in tmp_path.rglob("figures/*.png")} == set(data["figures"])
+    shipped = provenzoo.load("vit-mini.fashion-mnist")
+    series, _ = checkpoint.load(tmp_path / "run/stages/trained[of=vit-mini]/series.safetensors")
+    assert torch.equal(series["tensors/positional_encodings"], shipped.pos_embed)
+
+
+def test_published_weights_are_looked_at_as_timm_has_them(tmp_path, timms_folder):
+    overrides = [f"stages.published.model.source=local:{timms_folder}", "seeds=1", "device=cpu"]
+    run = provenzoo.run("jelassi2022/positional-encodings-published", overrides, out=tmp_path / "run")
+    assert run.holds and "published-are-local" in {claim["id"] for claim in run.claims}
+    series, _ = checkpoint.load(tmp_path / "run/stages/published/series.safetensors")
+    assert torch.equal(series["tensors/positional_encodings"][0], grid_encodings()[1:])
+    assert {file.stem for file in tmp_path.rglob("figures/*.png")} == set(composed("positional-encodings")["figures"])
+
+
+def test_a_pattern_leaves_out_weights_that_are_not_there_in_one_line(tmp_path, timms_folder):
+    pattern = "jelassi2022/positional-encodings*"
+    chosen, left_out = select(pattern)
+    assert chosen == ["jelassi2022/positional-encodings"]
+    assert left_out["jelassi2022/positional-encodings-published"] == (
+        f"{PUBLISHED}: its weights are not in the cache; ask for the recipe by name to fetch them"
+    )
+    name, key = "jelassi2022/positional-encodings-published", "stages.published.model.source"
+    assert select(name, [f"{key}=local:{timms_folder}"])[0] == [name]
+    assert "no checkpoint there" in select(name, [f"{key}=local:{tmp_path}/no"])[1][name]
+
+
+def test_weights_that_are_not_there_are_named_before_anything_runs(tmp_path):
+    with pytest.raises(ZooError, match=r"published: .*vit_small_patch32_224.* is not in the cache"):
+        provenzoo.run("jelassi2022/positional-encodings-published", out=tmp_path / "run")
+    assert not list(tmp_path.rglob("stages/*"))
+
+
+def test_a_loaded_model_is_for_evaluation_alone(timms_folder):
+    model = {"name": "loaded", "source": f"local:{timms_folder}"}
+    stage = {"stage": "pretrain", "model": model, "data": {"name": "fashion-mnist-mini"}, "steps": 1}
+    with pytest.raises(UsageError, match="loaded is for `evaluate`"):
+        provenzoo.run({"stages": {"train": stage | {"metrics": ["accuracy"], "optim": {"name": "sgd", "lr": 0.1}}}})
+
+
+def test_a_checkpoint_cannot_name_another_one_to_load():
+    with pytest.raises(ZooError, match=r"model\.source names a place to fetch from"):
+        check_config({"model": {"name": "loaded", "source": "hf:someone/else"}}, "config.json")

@@ -15,7 +15,8 @@ from provenzoo.metrics.locality import unpermuted
 from provenzoo.report.columns import columns
 from provenzoo.report.figures import write_figures
 from provenzoo.report.lines import lines
-from provenzoo.report.maps import _above, _put_back, encodings
+from provenzoo.report.maps import _put_back, above, encodings
+from provenzoo.report.similarities import similarities
 
 VALUES = {"vanilla": [0.86, 0.87, 0.88], "positional": [0.87, 0.90, 0.93]}
 COLUMNS = {"kind": "columns", "stage": "train", "metric": "accuracy", "axis": "attention"}
@@ -80,10 +81,12 @@ def test_encodings_are_put_back_as_the_metric_puts_them_back() -> None:
         assert np.array_equal(_put_back(rows.numpy(), pixels.numpy()), unpermuted(rows, pixels).numpy())
 
 
-def test_products_are_scaled_to_one_and_blank_below_the_threshold() -> None:
-    shown = _above(np.array([[2.0, 0.0], [0.0, 1.0]]), 0.55)
-    assert shown[0, 0] == 1.0 and np.isnan(shown[0, 1]) and np.isnan(shown[1, 1])
-    assert _above(np.array([[2.0, 0.0], [0.0, 1.0]]), -1.0)[0, 1] == -1.0
+def test_each_tokens_products_are_scaled_to_one_and_blank_below_the_threshold() -> None:
+    """Products with the others of 6, 0 and -2 are 1, -0.5 and -1; that with itself, which is larger, is 1."""
+    rows = np.array([[3.0, 1.0, 0.0], [2.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, -2.0, 1.0]])
+    assert above(rows, -1.0)[0].tolist() == [1.0, 1.0, -0.5, -1.0]
+    shown = above(rows, 0.55)[0]
+    assert shown[:2].tolist() == [1.0, 1.0] and np.isnan(shown[2:]).all()
 
 
 @pytest.mark.parametrize("permuted", [False, True])
@@ -97,6 +100,29 @@ def test_encodings_of_permuted_images_are_shown_as_trained_and_put_back(permuted
     titles = [axes.get_title("left") for axes in figure.axes[:2]]
     assert titles == (["trained", "trained, put back"] if permuted else ["at initialisation", "trained"])
     assert ("Put back" in caption) == permuted
+
+
+def test_similarities_are_those_of_one_point_and_of_those_beside_it_and_blank_below_the_threshold(tmp_path) -> None:
+    points = [
+        {
+            "name": name,
+            "sets": {"": {"accuracy": [0.5] * SEEDS}},
+            "tensors": {"tensors/positional_encodings": torch.randn(SEEDS, 9, 4)},
+        }
+        for name in ("first[of=a]", "later[of=a]", "later[of=b]")
+    ]
+    stages = {name: {"stage": "evaluate", "metrics": ["accuracy"]} for name in ("first", "later")}
+    run = write_run(tmp_path / "run", {**RECIPE, "stages": stages}, points)
+    spec = {"kind": "similarities", "stage": "first[of=a]", "beside": "later"}
+    figure, caption = drawn(run, similarities, **spec, threshold=0.55)
+    titles = [axes.get_title("left") for axes in figure.axes if axes.get_title("left")]
+    assert titles == ["first, a", "later, a", "later, b"]
+    assert "below 0.55 blank" in caption and "9 of 9" in caption
+    for axes in figure.axes[:3]:
+        values = axes.images[0].get_array()
+        assert values.min() >= 0.55 and values.max() == 1
+    figure, caption = drawn(run, similarities, **spec)
+    assert figure.axes[0].images[0].get_array().min() < 0 and "blank" not in caption
 
 
 def test_a_figure_is_checked_before_anything_runs() -> None:

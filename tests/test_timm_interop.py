@@ -16,9 +16,11 @@ from small_run import IMAGES, SHORT, execute
 from timm.models import save_for_hf
 
 import provenzoo
+from provenzoo import fetch
 from provenzoo.draws import generator
 from provenzoo.errors import UsageError, ZooError
 from provenzoo.hub.publish import publish
+from provenzoo.models.loaded import loaded
 
 RECIPE = {
     "recipe": "vits",
@@ -167,6 +169,20 @@ def test_a_folder_and_a_repository_of_timms_load_as_they_are(hub: HubServer, tmp
         )
         same_logits(ours, theirs, x)
     assert ours.provenance["architecture"] == name and ours.provenance["revision"] == hub.head("someone/timm")
+
+
+def test_a_repository_of_timms_is_pulled_ahead_of_going_offline(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = saved(tmp_path / "timm", "vit_tiny_patch16_224")
+    HfApi().create_repo("someone/timm")
+    HfApi().upload_folder(repo_id="someone/timm", folder_path=tmp_path / "timm")
+    model = {"name": "loaded", "source": "hf:someone/timm"}
+    assert "not in the cache" in loaded.missing(source="hf:someone/timm")
+    assert fetch.pull("hf:someone/timm")["reference"] == f"hf:someone/timm@{hub.head('someone/timm')}"
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert loaded.missing(source="hf:someone/timm") is None
+    assert torch.equal(provenzoo.create_model(**model).pos_embed, theirs.pos_embed)
 
 
 def test_what_may_change_of_timms_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

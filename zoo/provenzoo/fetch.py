@@ -155,9 +155,20 @@ def _published_stage(run: Path) -> Path:
     return named[0] if named else next(iter(found.values()))
 
 
+def is_timms(found: Place) -> bool:
+    """Whether a folder is one of timm's: it names an architecture, and no format of ours."""
+    config = read_json(found.file("config.json"))
+    return isinstance(config, dict) and "architecture" in config and "format" not in config
+
+
 def pull(reference: str) -> dict[str, Any]:
-    """Fetch all that a checkpoint consists of, weights checked, and say where it is and what names it for good."""
+    """Fetch all that a checkpoint consists of, weights checked, and say where it is and what names it for good.
+
+    Of timm's repositories that is config.json and model.safetensors.
+    """
     found = place(reference)
+    if is_timms(found):
+        return {"reference": found.pinned_reference, "folder": str(found.files("config.json", WEIGHTS)[0].parent)}
     read(found)
     if found.hub and found.revision:
         listed = remote.listing(found.hub, found.revision) if not remote.offline() else []

@@ -15,7 +15,6 @@ from provenzoo.models.build import build_drawn, build_empty, build_filled
 from provenzoo.models.refit import refit
 from provenzoo.models.split import load_merged, merged_state
 from provenzoo.settings import bind
-from provenzoo.untrusted import read_json
 
 _TOLD = ("recipe", "stage", "paper", "model", "data", "digest", "version")
 
@@ -30,7 +29,7 @@ def load(name: str | Path, *, seed: int | None = None, **adapt: Any) -> nn.Modul
     `.provenance` of the module tells where it comes from and, as `anew` and `resized`, what is not the checkpoint's.
     """
     place = fetch.place(str(name) if isinstance(name, Path) else name)
-    if _is_timm(place):
+    if fetch.is_timms(place):
         from provenzoo.models.foreign import load_timm
 
         return load_timm(place, seed, adapt)
@@ -41,12 +40,6 @@ def load(name: str | Path, *, seed: int | None = None, **adapt: Any) -> nn.Modul
     told = {"reference": place.reference, **pinned, "seed": seed} | {k: found.config.get(k) for k in _TOLD} | told
     model.provenance = told  # pyright: ignore[reportArgumentType]
     return model.eval()
-
-
-def _is_timm(place: fetch.Place) -> bool:
-    """Whether a folder is one of timm's: it names an architecture, and no format of ours."""
-    config = read_json(place.file("config.json"))
-    return isinstance(config, dict) and "architecture" in config and "format" not in config
 
 
 def _seed(place: fetch.Place, config: dict[str, Any], seed: int | None) -> int:

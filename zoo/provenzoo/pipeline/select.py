@@ -12,6 +12,9 @@ from provenzoo.plain import did_you_mean, read_json, walk
 from provenzoo.report.paper import write_paper
 from provenzoo.training import parallel, runtime
 
+KINDS = {"data": "datasets", "inputs": "datasets", "images": "datasets", "model": "models"}
+"""The keys of a recipe whose components may need what is not there."""
+
 
 def run_matching(
     pattern: str,
@@ -72,8 +75,9 @@ def _reason(plan: Plan) -> str | None:
     if plan.recipe.scale == "gpu":
         return "scale: gpu; ask for it by name"
     for path, value in (pair for point in plan.points for pair in walk(point.node)):
-        if path.rpartition(".")[2] in ("data", "inputs", "images") and isinstance(value, dict) and "name" in value:
-            bound = components.check("datasets", value, path)
+        kind = KINDS.get(path.rpartition(".")[2])
+        if kind and isinstance(value, dict) and "name" in value:
+            bound = components.check(kind, value, path)
             missing = getattr(bound.builder, "missing", None)
             if missing and (why := missing(**bound.args)):
                 return why

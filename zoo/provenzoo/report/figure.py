@@ -12,8 +12,8 @@ from provenzoo.settings import Settings
 
 Scale = Literal["linear", "log"]
 
-OF_ANY = ("bars", "lines", "columns")
-"""Kinds that show what any stage measures; the others show what a stage with a training leaves."""
+OF_ANY = ("bars", "lines", "columns", "similarities")
+"""Kinds that show what any stage measures or looks at; the others show what a stage with a training leaves."""
 DYNAMICS = ("alpha", "gamma", "rho")
 """The logged metrics that `dynamics` draws."""
 
@@ -34,11 +34,12 @@ class Figure(Settings):
         "scores",
         "weights",
         "regions",
+        "similarities",
     ]
     stage: str
     """A stage, or `stage[axis=label,...]`: those of its points that have these labels."""
     beside: str | None = None
-    """A second stage, which `dynamics` and `overlay` draw dashed and `lines` on the same axes."""
+    """A second stage, which `dynamics` and `overlay` draw dashed, `lines` on the same axes, `similarities` after it."""
     metric: str | None = None
     metrics: list[str] = []
     axis: str | None = None
@@ -55,7 +56,7 @@ class Figure(Settings):
     token: int | Literal["centre", "mean"] = "centre"
     """The query token of `attention`; `mean` averages over them all."""
     threshold: float | None = None
-    """Of `encodings`: products P^T P from -1 (least) to 1 (greatest), below this blank, in place of cosines."""
+    """Of `encodings`, `similarities`: P^T P, each map from -1 (least) to 1, below this blank, in place of cosines."""
     order: Literal["natural", "sets"] = "natural"
     """The order of the patches in `association` and `scores`: as they stand, or set by set."""
 

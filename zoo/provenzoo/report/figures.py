@@ -27,6 +27,7 @@ from provenzoo.report.lines import lines
 from provenzoo.report.maps import attention, encodings
 from provenzoo.report.overlay import overlay
 from provenzoo.report.scores import regions, scores, weights
+from provenzoo.report.similarities import similarities
 from provenzoo.report.style import STYLE
 from provenzoo.settings import read
 
@@ -45,6 +46,7 @@ OF_THE_RUN: dict[str, DrawAll] = {
     "overlay": overlay,
     "columns": columns,
     "dynamics": dynamics,
+    "similarities": similarities,
     "scores": scores,
     "weights": weights,
     "regions": regions,

@@ -7,12 +7,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
 
 from provenzoo.errors import ZooError
 from provenzoo.plain import did_you_mean
 from provenzoo.report import RunView, StageView
 from provenzoo.report.figure import Figure as Spec
 from provenzoo.report.style import INK, ORANGE, SHARE, SIGNED, WIDTH, Array
+
+GROUND = "#f0f0ec"
+"""What is blank in a map."""
 
 
 def encodings(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[Figure, str]:
@@ -29,15 +33,15 @@ def encodings(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[F
     panels = figure.subplots(1, len(shown), gridspec_kw={"wspace": 0.06})
     images = []
     for axes, (title, encodings) in zip(panels, shown.items(), strict=True):
-        likeness = _cosines(encodings) if spec.threshold is None else _above(encodings, spec.threshold)
-        images.append(_mosaic(axes, _tiles(likeness, where)))
+        likeness = cosines(encodings) if spec.threshold is None else above(encodings, spec.threshold)
+        images.append(mosaic(axes, tiles(likeness, where)))
         axes.set_title(title)
     bar = figure.colorbar(images[0], ax=panels, shrink=0.82, aspect=28, pad=0.02, ticks=[-1, 0, 1])
     bar.set_label("cosine similarity" if spec.threshold is None else "products of the encodings, from -1 to 1")
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
     side = math.isqrt(len(trained))
     back = " Put back: where the patches are in the natural image." if moved is not None else ""
-    blank = f" Values from -1 to 1, below {spec.threshold:g} blank." if spec.threshold is not None else ""
+    blank = f" Each map goes from -1 to 1, below {spec.threshold:g} blank." if spec.threshold is not None else ""
     return figure, (
         f"Positional encodings of {stage.name} (seed {seed}): the map at each place of the {side} by {side} grid "
         f"of tokens shows how alike that token's encoding is to every other's.{back}{blank}"
@@ -73,16 +77,23 @@ def attention(stage: StageView, run: RunView, spec: Spec, where: str) -> tuple[F
     )
 
 
-def _cosines(encodings: Array) -> Array:
+def cosines(encodings: Array) -> Array:
     centred = encodings - encodings.mean(0)
     unit = centred / np.linalg.norm(centred, axis=-1, keepdims=True).clip(1e-12)
     return unit @ unit.T
 
 
-def _above(encodings: Array, threshold: float) -> Array:
-    """P^T P from -1 at its least to 1 at its greatest; NaN below the threshold."""
+def above(encodings: Array, threshold: float) -> Array:
+    """P^T P, each token's likeness to the others from -1 at its least to 1 at its greatest; NaN below the threshold.
+
+    The paper says "between -1 and 1" and no more. A token's product with itself is left out of the range, and is 1: it
+    exceeds the others so far that, counted, drawn encodings would show nothing else, where the paper's look random.
+    """
     products = encodings @ encodings.T
-    scaled = 2 * (products - products.min()) / max(float(np.ptp(products)), 1e-12) - 1
+    own = np.eye(len(products), dtype=bool)
+    least = np.where(own, np.inf, products).min(1, keepdims=True)
+    greatest = np.where(own, -np.inf, products).max(1, keepdims=True)
+    scaled = np.where(own, 1.0, 2 * (products - least) / (greatest - least).clip(1e-12) - 1)
     return np.where(scaled < threshold, np.nan, scaled)
 
 
@@ -95,7 +106,7 @@ def _put_back(encodings: Array, permutation: Array) -> Array:
     return encodings[np.argsort(held // side // patch * grid + held % side // patch)]
 
 
-def _tiles(likeness: Array, where: str, most: int = 7) -> Array:
+def tiles(likeness: Array, where: str, most: int = 7) -> Array:
     """Maps `[m, m, side, side]` of at most `most` x `most` tokens that are spread over the grid."""
     side, prefix = _side(len(likeness), where)
     picked = np.linspace(0, side - 1, min(side, most)).round().astype(int)
@@ -103,17 +114,19 @@ def _tiles(likeness: Array, where: str, most: int = 7) -> Array:
     return maps[np.ix_(picked, picked)]
 
 
-def _mosaic(axes: Axes, tiles: Array) -> AxesImage:
-    """Tiles `[m, m, side, side]` of values in [-1, 1] in one image with gaps between them."""
-    count, _, side, _ = tiles.shape
+def mosaic(axes: Axes, maps: Array) -> AxesImage:
+    """Maps `[m, m, side, side]` of values in [-1, 1] in one image with gaps between them."""
+    count, _, side, _ = maps.shape
     scale = max(1, 28 // side)
     size, gap = side * scale, max(2, side * scale // 9)
     canvas = np.full((count * (size + gap) - gap,) * 2, np.nan)
     for i, j in np.ndindex(count, count):
         top, left = i * (size + gap), j * (size + gap)
-        canvas[top : top + size, left : left + size] = np.kron(tiles[i, j], np.ones((scale, scale)))
+        canvas[top : top + size, left : left + size] = np.kron(maps[i, j], np.ones((scale, scale)))
+        if np.isnan(maps[i, j]).any():
+            axes.add_patch(Rectangle((left - 0.5, top - 0.5), size, size, facecolor=GROUND, linewidth=0, zorder=0))
     bare(axes)
-    return axes.imshow(canvas, cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest")
+    return axes.imshow(canvas, cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest", zorder=1)
 
 
 def bare(axes: Axes) -> None:

@@ -1,14 +1,17 @@
 """`evaluate`: the metrics of a checkpoint, or of an untrained model, in and out of distribution."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from provenzoo import components, registry
 from provenzoo.draws import seeded
 from provenzoo.errors import ZooError
 from provenzoo.metrics.measure import Measure, is_vector, loss_function, metric_functions
+from provenzoo.models.base import named_tensors
 from provenzoo.models.load import check_adaptable, restore
 from provenzoo.settings import Settings
 from provenzoo.stages.work import Ground, Measured, Outcome, Rehearsed, Work, data_for, has_parent, leave_if_told
@@ -83,14 +86,17 @@ def check_shapes(filled: dict[str, int], shapes: dict[str, int], label: str) -> 
 
 
 def evaluate(settings: Evaluate, work: Work) -> Outcome:
-    """Every metric of every set, seed by seed."""
-    return Outcome(sets={label: _measure_set(settings, label, work) for label in settings.sets})
+    """Every metric of every set, seed by seed; of a single set also the model's tensors that metrics ask for."""
+    rows = {label: [measure_seed(settings, label, seed, work) for seed in work.seeds] for label in settings.sets}
+    sets = {label: _measured(settings, label, rows[label], work) for label in settings.sets}
+    (first, *others) = rows.values()
+    names = [] if others else first[0].tensors
+    return Outcome(sets=sets, series={f"tensors/{n}": torch.stack([row.tensors[n] for row in first]) for n in names})
 
 
-def _measure_set(settings: Evaluate, label: str, work: Work) -> Measured:
+def _measured(settings: Evaluate, label: str, rows: "list[SeedRow]", work: Work) -> Measured:
     node = settings.sets[label]
     values: dict[str, list[Any]] = {name: [] for name in settings.metrics}
-    rows = [measure_seed(settings, label, seed, work) for seed in work.seeds]
     for row in rows:
         for name, value in row.values.items():
             values[name].append(value)
@@ -98,14 +104,16 @@ def _measure_set(settings: Evaluate, label: str, work: Work) -> Measured:
     return Measured(node.model, rows[0].data, values, rows[0].n, digests, rows[0].loss, settings.dtype, work.seeds)
 
 
-class SeedRow(Settings):
-    """One seed's numbers on one set."""
+@dataclass(frozen=True)
+class SeedRow:
+    """One seed's numbers on one set, and the model's tensors that they are of."""
 
     values: dict[str, Any]
     data: dict[str, Any]
     n: int
     digest: str
     loss: str
+    tensors: dict[str, Tensor]
 
 
 def measure_seed(settings: Evaluate, label: str, seed: int, work: Work) -> SeedRow:
@@ -120,7 +128,9 @@ def measure_seed(settings: Evaluate, label: str, seed: int, work: Work) -> SeedR
     measure = Measure(functions, dataset, dataset.test, work.device, dtype)
     model.register_forward_pre_hook(lambda *_: leave_if_told(work))
     values = measure(model.to(work.device, dtype))
-    return SeedRow(values=values, data=data, n=len(dataset.test), digest=dataset.test.digest, loss=loss)
+    asked = {name for wanted in measure.asked.values() for name in wanted}
+    tensors = {name: tensor.cpu() for name, tensor in named_tensors(model).items() if name in asked}
+    return SeedRow(values, data, len(dataset.test), dataset.test.digest, loss, tensors)
 
 
 def _model(

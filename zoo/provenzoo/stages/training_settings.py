@@ -99,6 +99,8 @@ class Finetune(Train):
 def check(settings: Train, where: str) -> None:
     """What is wrong with the names, arguments, groups and metrics, before anything runs."""
     model = components.check("models", settings.model, f"{where}.model")
+    if getattr(model.builder, "only_evaluated", False):
+        raise UsageError(f"{where}.model: {model.entry.name} is for `evaluate`; write `from: CHECKPOINT` to train on")
     components.check("datasets", settings.data, f"{where}.data")
     for label, node in settings.sets.items():
         components.check("datasets", node.data, f"{where}.sets.{label}.data")
